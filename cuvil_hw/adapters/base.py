@@ -1,0 +1,44 @@
+"""The whole contract between Cuvil and a target. An adapter is one folder with these six methods.
+
+Adapters know nothing of front ends or of each other; the shared partitioner and solver decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from cuvil_hw.build import BuildPlan
+from cuvil_hw.profile import Profile
+from cuvil_hw.runtime.device import Device
+from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from cuvil_hw.ops.base import Op
+    from cuvil_hw.types import TensorType
+
+
+class Adapter(Protocol):
+    name: str
+
+    def refuses(self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile) -> str | None:
+        """None when this target can run `op` on such tensors; else the reason, shown to the user."""
+
+    def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
+        """Ways to run `kernel`, at least one; order doesn't matter, duplicates are dropped."""
+
+    def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
+        """Cost of one kernel under one schedule: seconds, cycles, use per axis of the profile. Pure and fast
+        (called for every candidate)."""
+
+    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
+        """The level2 module of the whole program under the chosen schedules. Must verify."""
+
+    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile) -> BuildPlan:
+        """Files and commands; runs nothing, needs no tool."""
+
+    def open(self, profile: Profile, interface: str) -> Device:
+        """The device named by `interface`: "hw", "sim" or "null". Raises ToolNotFound or CuvilError, never falls back."""

@@ -1,0 +1,90 @@
+"""Every error that a user can meet. Each message says what, where, why and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class CuvilError(Exception):
+    """Base of all errors raised on purpose; anything else that escapes is a bug in Cuvil."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One kind of thing a model asks for that cannot be done: how often, where, why."""
+
+    op: str
+    reason: str
+    count: int = 1
+    where: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.where[:3]) + (", …" if len(self.where) > 3 else "")
+        at = f" at {shown}" if shown else ""
+        return f"{self.op} ×{self.count}{at}: {self.reason}"
+
+
+class Unsupported(CuvilError):
+    """The model uses something that is not supported; lists *all* such things at once."""
+
+    def __init__(self, refusals: Sequence[Refusal], context: str = "model") -> None:
+        self.refusals = tuple(refusals)
+        lines = "\n".join(f"  - {r}" for r in self.refusals)
+        super().__init__(f"{context}: {len(self.refusals)} unsupported kind(s) of operation\n{lines}")
+
+
+class DoesNotFit(CuvilError):
+    """No choice of schedules meets the profile's limits.
+
+    `layer`, `axis`: the tightest place; `need`, `limit`: in the axis' unit; `nearest`: the
+    closest thing that would fit, in words.
+    """
+
+    def __init__(
+        self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str
+    ) -> None:
+        self.layer, self.axis, self.need, self.limit = layer, axis, need, limit
+        self.nearest, self.target = nearest, target
+        super().__init__(
+            f"does not fit {target}: layer {layer} needs {need:g} {axis}, "
+            f"the limit is {limit:g}; nearest fit: {nearest}"
+        )
+
+
+class ProfileError(CuvilError):
+    """A target profile (YAML) is wrong: cites file, line and key."""
+
+    def __init__(self, file: str, line: int | None, key: str, problem: str) -> None:
+        self.file, self.line, self.key, self.problem = file, line, key, problem
+        at = f"{file}:{line}" if line is not None else file
+        super().__init__(f"{at}: {key}: {problem}")
+
+
+class ToolNotFound(CuvilError):
+    """A compiler, simulator or device is missing; names it and what installs or overrides it."""
+
+    def __init__(self, tool: str, purpose: str, remedy: str) -> None:
+        self.tool, self.purpose, self.remedy = tool, purpose, remedy
+        super().__init__(f"{tool} not found, needed to {purpose}; {remedy}")
+
+
+class BuildFailed(CuvilError):
+    """A tool ran and failed: command, exit code and the end of its output."""
+
+    def __init__(self, command: Sequence[str], returncode: int, output: str) -> None:
+        self.command, self.returncode, self.output = tuple(command), returncode, output
+        tail = "\n".join(output.splitlines()[-20:])
+        super().__init__(f"{' '.join(command)} exited with {returncode}\n{tail}")
+
+
+class ArtifactError(CuvilError):
+    """An artifact is damaged, of another format version, or not what was expected."""
+
+
+class InputError(CuvilError):
+    """A call's input has the wrong count, shape, dtype or value range; names which one."""
+
+
+class DeviceError(CuvilError):
+    """A device or simulator failed while running a program."""

@@ -1,0 +1,428 @@
+"""Scalar expressions: the loops of every op, written once.
+
+A tensor is a function from index expressions to a scalar expression (`Tensor`). An op's `compute` builds such functions;
+a kernel is one of them with its iterators. Level2 lowering, cost models and FPGA streaming all read this form.
+
+Rules: both operands of a binary op have the same dtype; nothing converts by itself (`cast`, `saturate`). Index arithmetic
+has dtype "index" and is kept in a simplified affine form, with floor division and modulo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from cuvil_hw import dtypes
+from cuvil_hw.types import TensorType
+
+ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max", "pow", "and", "or", "xor", "shl", "shr"}
+COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+UNARY = {"neg", "abs", "not", "exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "sigmoid",
+         "isnan", "isinf", "atan", "tan"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """Base of all nodes. `dtype`: a dtype name or "index"."""
+
+    dtype: str
+
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def __add__(self, other: Expr | int) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: int) -> Expr:
+        return binary("add", _lift(other, self), self)
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return binary("sub", self, other)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: int) -> Expr:
+        return binary("mul", self, other)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return binary("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    value: float | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Iter(Expr):
+    """A loop variable, 0 ≤ it < extent. `kind`: "parallel" or "reduction"."""
+
+    name: str
+    extent: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Expr):
+    """One element of a buffer, by logical index."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.index
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Expr):
+    """`op` from ARITHMETIC, COMPARISONS or UNARY, or "cast" (wraps / truncates to `dtype`) or "saturate" (clips to its range)."""
+
+    op: str
+    args: tuple[Expr, ...]
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """`cond ? then : other`; only the taken side is evaluated, so it may guard a Load."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.cond, self.then, self.other
+
+
+@dataclass(frozen=True, slots=True)
+class State(Expr):
+    """The k-th running value inside the innermost Reduce."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Expr):
+    """Fold over `iters` (in order, last fastest): states start at `init`, each step sets them to `update`.
+
+    The value is state `result`. `kind`: "sum", "prod", "max", "min", "argmax", "argmin" (for pattern matching).
+    """
+
+    kind: str
+    iters: tuple[Iter, ...]
+    init: tuple[Expr, ...]
+    update: tuple[Expr, ...]
+    result: int = 0
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.init + self.update
+
+
+def const(value: float | int | bool, dtype: str) -> Const:
+    if dtypes.is_float(dtype):
+        return Const(dtype, float(value))
+    if dtype == "bool":
+        return Const(dtype, bool(value))
+    return Const(dtype, int(value))
+
+
+def index(value: int) -> Const:
+    return Const("index", value)
+
+
+def parallel(name: str, extent: int) -> Iter:
+    return Iter("index", name, extent, "parallel")
+
+
+def reduction(name: str, extent: int) -> Iter:
+    return Iter("index", name, extent, "reduction")
+
+
+def _lift(value: Expr | float, like: Expr) -> Expr:
+    return value if isinstance(value, Expr) else const(value, like.dtype)
+
+
+def binary(op: str, a: Expr, b: Expr | float) -> Expr:
+    b = _lift(b, a)
+    if a.dtype != b.dtype:
+        raise TypeError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
+    if op in COMPARISONS:
+        return Apply("bool", op, (a, b))
+    if a.dtype == "index":
+        return _index_op(op, a, b)
+    return Apply(a.dtype, op, (a, b))
+
+
+def unary(op: str, a: Expr) -> Expr:
+    if a.dtype == "index" and op == "neg":
+        return _index_op("mul", a, index(-1))
+    return Apply("bool" if op in ("isnan", "isinf") else a.dtype, op, (a,))
+
+
+def cast(a: Expr, dtype: str) -> Expr:
+    """Convert: integers wrap, float → integer truncates (out of range saturates, NaN → 0), bool → 0/1."""
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Const):
+        if dtypes.is_float(dtype) and not dtypes.is_float(a.dtype):
+            return const(a.value, dtype)
+        if dtypes.is_int(dtype) and not dtypes.is_float(a.dtype) and _fits(int(a.value), dtype):
+            return const(a.value, dtype)
+    return Apply(dtype, "cast", (a,))
+
+
+def _fits(value: int, dtype: str) -> bool:
+    lo, hi = dtypes.int_range(dtype)
+    return lo <= value <= hi
+
+
+def saturate(a: Expr, dtype: str) -> Expr:
+    """Clip an integer to the range of `dtype` and narrow it; simulators count what was clipped."""
+    return Apply(dtype, "saturate", (a,))
+
+
+def select(cond: Expr, then: Expr, other: Expr) -> Expr:
+    if then.dtype != other.dtype:
+        raise TypeError(f"select between {then.dtype} and {other.dtype}: cast one of them")
+    if isinstance(cond, Const):
+        return then if cond.value else other
+    return Select(then.dtype, cond, then, other)
+
+
+def all_of(conds: Sequence[Expr]) -> Expr:
+    """Logical and; True for none."""
+    result: Expr = const(True, "bool")
+    for c in conds:
+        if isinstance(c, Const):
+            if not c.value:
+                return c
+            continue
+        result = c if isinstance(result, Const) else Apply("bool", "and", (result, c))
+    return result
+
+
+def inside(i: Expr, extent: int) -> Expr:
+    """0 ≤ i < extent, reduced to what is not known from the ranges of the iterators."""
+    lo, hi = bounds(i)
+    conds: list[Expr] = []
+    if lo < 0:
+        conds.append(binary("ge", i, index(0)))
+    if hi >= extent:
+        conds.append(binary("lt", i, index(extent)))
+    return all_of(conds)
+
+
+def reduce(kind: str, iters: Sequence[Iter], term: Expr, init: Expr) -> Expr:
+    """Single-state fold: kind "sum", "prod", "max" or "min"."""
+    op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[kind]
+    return Reduce(init.dtype, kind, tuple(iters), (init,), (binary(op, State(init.dtype, 0), term),))
+
+
+# -- index arithmetic: affine forms {atom: coefficient} + constant, atoms being iterators and quotients/remainders ----------
+
+
+def _affine(e: Expr) -> tuple[dict[Expr, int], int]:
+    if isinstance(e, Const):
+        return {}, int(e.value)
+    if isinstance(e, Apply) and e.op in ("add", "mul"):
+        a, b = e.args
+        if e.op == "add":
+            terms, c = _affine(a)
+            more, d = _affine(b)
+            merged = dict(terms)
+            for atom, k in more.items():
+                merged[atom] = merged.get(atom, 0) + k
+            return {t: k for t, k in merged.items() if k}, c + d
+        if isinstance(b, Const):
+            terms, c = _affine(a)
+            k = int(b.value)
+            return ({t: v * k for t, v in terms.items()} if k else {}), c * k
+    return {e: 1}, 0
+
+
+def affine(e: Expr) -> tuple[dict[Expr, int], int]:
+    """`e` as Σ coefficient·atom + constant. Atoms are Iter nodes, or floordiv/mod nodes that did not simplify."""
+    return _affine(e)
+
+
+def _build(terms: Mapping[Expr, int], c: int) -> Expr:
+    total: Expr | None = None
+    for atom, k in terms.items():
+        part = atom if k == 1 else Apply("index", "mul", (atom, index(k)))
+        total = part if total is None else Apply("index", "add", (total, part))
+    if total is None:
+        return index(c)
+    return total if c == 0 else Apply("index", "add", (total, index(c)))
+
+
+def bounds(e: Expr) -> tuple[int, int]:
+    """Smallest and largest value of an index expression, from the extents of its iterators."""
+    if isinstance(e, Const):
+        return int(e.value), int(e.value)
+    if isinstance(e, Iter):
+        return 0, max(e.extent - 1, 0)
+    if isinstance(e, Apply) and e.op in ("floordiv", "mod"):
+        lo, hi = bounds(e.args[0])
+        d = int(e.args[1].value) if isinstance(e.args[1], Const) else 0
+        if d > 0 and e.op == "floordiv":
+            return lo // d, hi // d
+        if d > 0:
+            return (lo % d, hi % d) if lo // d == hi // d else (0, d - 1)
+    if isinstance(e, Apply) and e.op in ("add", "mul"):
+        terms, c = _affine(e)
+        if e not in terms:
+            lo = hi = c
+            for atom, k in terms.items():
+                a, b = bounds(atom)
+                lo, hi = lo + min(a * k, b * k), hi + max(a * k, b * k)
+            return lo, hi
+    big = 1 << 62
+    return -big, big
+
+
+def _index_op(op: str, a: Expr, b: Expr) -> Expr:
+    if op in ("add", "sub"):
+        terms, c = _affine(a)
+        more, d = _affine(b)
+        sign = 1 if op == "add" else -1
+        merged = dict(terms)
+        for atom, k in more.items():
+            merged[atom] = merged.get(atom, 0) + sign * k
+        return _build({t: k for t, k in merged.items() if k}, c + sign * d)
+    if op == "mul":
+        if isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const):
+            k = int(b.value)
+            terms, c = _affine(a)
+            return _build({t: v * k for t, v in terms.items()} if k else {}, c * k)
+        return Apply("index", "mul", (a, b))
+    if op in ("floordiv", "mod") and isinstance(b, Const) and int(b.value) > 0:
+        d = int(b.value)
+        terms, c = _affine(a)
+        # a = d·q + r with q made of the terms that d divides: exact when 0 ≤ r < d
+        q = {t: k // d for t, k in terms.items() if k % d == 0}
+        r = _build({t: k for t, k in terms.items() if k % d}, c % d)
+        lo, hi = bounds(r)
+        quotient = _build(q, c // d)
+        if lo // d == hi // d:
+            step = lo // d
+            if op == "floordiv":
+                return _index_op("add", quotient, index(step))
+            return _index_op("sub", r, index(step * d))
+        rest = Apply("index", op, (r, b))
+        return _index_op("add", quotient, rest) if op == "floordiv" else rest
+    if op in ("min", "max"):
+        (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
+        if op == "min":
+            return a if ahi <= blo else b if bhi <= alo else Apply("index", op, (a, b))
+        return a if alo >= bhi else b if blo >= ahi else Apply("index", op, (a, b))
+    return Apply("index", op, (a, b))
+
+
+# -- walking ----------------------------------------------------------------------------------------------------------------
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every node once per distinct node, children after parents (an expression is a DAG)."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack.extend(reversed(node.children()))
+
+
+def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
+    """Rebuild `e`, replacing every node for which `leaf` gives another; index arithmetic is simplified again."""
+    memo = {} if memo is None else memo
+    if id(e) in memo:
+        return memo[id(e)]
+    new = leaf(e)
+    if new is None:
+        go = lambda x: rewrite(x, leaf, memo)  # noqa: E731
+        match e:
+            case Load():
+                new = replace(e, index=tuple(map(go, e.index)))
+            case Apply(dtype="index"):
+                new = _index_op(e.op, go(e.args[0]), go(e.args[1]))
+            case Apply():
+                new = replace(e, args=tuple(map(go, e.args)))
+            case Select():
+                new = select(go(e.cond), go(e.then), go(e.other))
+            case Reduce():
+                iters = tuple(i for x in e.iters if isinstance(i := go(x), Iter))
+                new = replace(e, iters=iters, init=tuple(map(go, e.init)), update=tuple(map(go, e.update)))
+            case _:
+                new = e
+    memo[id(e)] = new
+    return new
+
+
+def substitute(e: Expr, values: Mapping[Iter, Expr]) -> Expr:
+    """Replace iterators by expressions."""
+    return rewrite(e, lambda x: values.get(x) if isinstance(x, Iter) else None)
+
+
+def same(a: Expr, b: Expr) -> bool:
+    return a == b
+
+
+def show(e: Expr) -> str:
+    """A short, readable form for error texts and reports."""
+    match e:
+        case Const():
+            return str(e.value)
+        case Iter():
+            return e.name
+        case Load():
+            return f"{e.buffer}[{', '.join(map(show, e.index))}]"
+        case Apply():
+            name = f"{e.op}<{e.dtype}>" if e.op in ("cast", "saturate") else e.op
+            return f"{name}({', '.join(map(show, e.args))})"
+        case Select():
+            return f"({show(e.cond)} ? {show(e.then)} : {show(e.other)})"
+        case State():
+            return f"s{e.k}"
+        case Reduce():
+            return f"{e.kind}[{', '.join(f'{i.name}<{i.extent}' for i in e.iters)}]({', '.join(map(show, e.update))})"
+    return type(e).__name__ + str(tuple(getattr(e, f.name) for f in fields(e)))
+
+
+# -- tensors as functions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as a function of its index; `at` gets one index expression per dimension."""
+
+    type: TensorType
+    at: Callable[..., Expr]
+
+    def __getitem__(self, i: Expr | tuple[Expr, ...]) -> Expr:
+        return self.at(*i) if isinstance(i, tuple) else self.at(i)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+
+def placeholder(buffer: str, type: TensorType) -> Tensor:
+    """The tensor stored in a buffer."""
+    return Tensor(type, lambda *i: Load(type.dtype, buffer, tuple(i)))

@@ -1,0 +1,92 @@
+"""Kernels: frozen data that says what one fused group computes. Schedulers and cost models read only this."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce, walk
+from cuvil_hw.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """`role`: "input", "output", "temp" or "const"; `digest`: names a constant's bytes in the store."""
+
+    name: str
+    type: TensorType
+    role: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One loop nest: for all `iterators` (parallel, one per output dimension, logical order): output[iterators] = body.
+
+    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use; `ops`: names of the
+    level1 ops that were fused; `loc`: the source line of the main one.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    type: TensorType
+    iterators: tuple[Iter, ...]
+    body: Expr
+    ops: tuple[str, ...]
+    loc: str
+
+    @property
+    def reduce(self) -> Reduce | None:
+        return next((e for e in walk(self.body) if isinstance(e, Reduce)), None)
+
+    @property
+    def reduction_iters(self) -> tuple[Iter, ...]:
+        r = self.reduce
+        return r.iters if r else ()
+
+    def loads(self) -> tuple[Load, ...]:
+        """Distinct loads, in order of first use."""
+        return tuple(dict.fromkeys(e for e in walk(self.body) if isinstance(e, Load)))
+
+    def op_counts(self) -> Mapping[tuple[str, str], int]:
+        """How often each (op, dtype) runs for one whole execution of the kernel."""
+        outer = self.type.size
+        inner = 1
+        for i in self.reduction_iters:
+            inner *= i.extent
+        r = self.reduce
+        within = {id(e) for u in r.update for e in walk(u)} if r else set()
+        counts: Counter[tuple[str, str]] = Counter()
+        for e in walk(self.body):
+            if isinstance(e, Apply) and e.dtype != "index":
+                counts[e.op, e.dtype] += outer * (inner if id(e) in within else 1)
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGraph:
+    """A program as kernels in topological order over named buffers; constants by digest."""
+
+    name: str
+    buffers: Mapping[str, Buffer]
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, npt.NDArray[Any]]
+
+    def constant(self, buffer: str) -> npt.NDArray[Any]:
+        """The array behind a buffer of role "const"."""
+        return self.constants[self.buffers[buffer].digest]
+
+    def consumers(self, buffer: str) -> tuple[Kernel, ...]:
+        return tuple(k for k in self.kernels if buffer in k.inputs)
+
+    def producer(self, buffer: str) -> Kernel | None:
+        return next((k for k in self.kernels if k.output == buffer), None)
+
+

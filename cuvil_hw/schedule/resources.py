@@ -1,0 +1,49 @@
+"""Resource axes of a target and the one rule book for adding up use on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+RULES = ("sum", "max", "live")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One limited resource.
+
+    `rule`: "sum" (all kernels share one fabric), "max" (each kernel alone) or "live" (tensors
+    alive at once); `utilisation`: the share of `limit` that a design may plan to fill.
+    """
+
+    name: str
+    limit: float
+    rule: str
+    utilisation: float = 1.0
+    unit: str = ""
+
+    @property
+    def budget(self) -> float:
+        """What may be used: limit × utilisation target."""
+        return self.limit * self.utilisation
+
+
+def total(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Compose the use of several kernels, axis by axis, by each axis' rule ("live" adds nothing here:
+    the memory planner knows lifetimes)."""
+    uses = tuple(uses)
+    result: dict[str, float] = {}
+    for axis in axes:
+        values = [use.get(axis.name, 0.0) for use in uses]
+        if axis.rule == "sum":
+            result[axis.name] = float(sum(values))
+        elif axis.rule == "max":
+            result[axis.name] = float(max(values, default=0.0))
+    return result
+
+
+def overuse(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """How far each axis is over its budget, in units of the axis; only the axes that are."""
+    axes = tuple(axes)
+    sums = total(axes, uses)
+    return {a.name: sums[a.name] - a.budget for a in axes if a.name in sums and sums[a.name] > a.budget}
