@@ -37,8 +37,8 @@ class Unsupported(CuvilError):
 class DoesNotFit(CuvilError):
     """No choice of schedules meets the profile's limits.
 
-    `layer`, `axis`: the tightest place; `need`, `limit`: in the axis' unit; `nearest`: the
-    closest thing that would fit, in words.
+    `layer`, `axis`: the tightest place; `need`: of the whole design (of the layer, for an axis of rule "max") and
+    `limit`: what may be used, in the axis' unit; `nearest`: the closest thing that would fit, in words.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class DoesNotFit(CuvilError):
         self.layer, self.axis, self.need, self.limit = layer, axis, need, limit
         self.nearest, self.target = nearest, target
         super().__init__(
-            f"does not fit {target}: layer {layer} needs {need:g} {axis}, "
-            f"the limit is {limit:g}; nearest fit: {nearest}"
+            f"does not fit {target}: needs {need:,.10g} {axis} where {limit:,.10g} may be used, "
+            f"tightest at layer {layer}; nearest fit: {nearest}"
         )
 
 

@@ -24,8 +24,8 @@ class Axis:
 
     @property
     def budget(self) -> float:
-        """What may be used: limit × utilisation target."""
-        return self.limit * self.utilisation
+        """What may be used: limit × utilisation target. Rounded, so that 0.8 × 1248 isn't 998.4000000000001."""
+        return round(self.limit * self.utilisation, 6)
 
 
 def total(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -1,0 +1,244 @@
+"""Target profiles: what a board or machine offers, as validated YAML. Every error cites file, line and key.
+
+The format is described in docs/profiles.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from cuvil_hw.data import folder
+from cuvil_hw.errors import ProfileError
+from cuvil_hw.profile_file import Located, Problem, ProfileFile, fail, near, read
+from cuvil_hw.schedule.resources import RULES, Axis
+
+Setting = str | int | float | bool | tuple[str | int | float | bool, ...]
+T = TypeVar("T", str, int, float, bool, tuple[str, ...], tuple[int, ...])
+
+# (rule, use, unit) by axis name. FPGA fill targets as published for FINN (util/platforms.py): above these, placement
+# and routing tend to fail or to miss the clock.
+KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
+    "lut": ("sum", 0.70, "LUT"),
+    "ff": ("sum", 0.50, "FF"),
+    "bram18": ("sum", 0.80, "BRAM18"),
+    "uram": ("sum", 0.80, "URAM"),
+    "dsp": ("sum", 0.80, "DSP"),
+    "ddr": ("live", 1.0, "B"),
+}
+
+_HOSTS = {
+    "x86_64": "x86_64-linux-gnu",
+    "amd64": "x86_64-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "arm64": "aarch64-linux-gnu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A target as data.
+
+    `adapter`: name of the adapter that compiles for it; `part`, `board`: the vendor's names ("" when there is none);
+    `clock_hz`: the clock that estimates assume; `axes`: limited resources; `settings`: options only the adapter
+    understands; `source`: name of the built-in profile or path of the file; `origin`: where its numbers come from.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    adapter: str
+    description: str
+    part: str
+    clock_hz: float
+    axes: tuple[Axis, ...]
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+    source: str = ""
+    board: str = ""
+    origin: str = ""
+
+    def axis(self, name: str) -> Axis:
+        """The axis called `name`; ProfileError when the profile doesn't list it."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        have = ", ".join(a.name for a in self.axes) or "none"
+        raise ProfileError(self.source, None, f"resources.{name}", f"no such resource in this profile; it has: {have}")
+
+    @overload
+    def setting(self, key: str) -> Setting: ...
+    @overload
+    def setting(self, key: str, default: T) -> T: ...
+    def setting(self, key: str, default: Setting | None = None) -> Setting:
+        """The value of a setting. Without `default` the key must be there; with one, the value must have its type
+        (an int is taken where a float is asked for). ProfileError otherwise."""
+        value = self.settings.get(key)
+        if value is None:
+            if default is None:
+                problem = f"needed by adapter {self.adapter}; the profile has: {', '.join(self.settings) or 'none'}"
+                raise ProfileError(self.source, None, f"settings.{key}", problem)
+            return default
+        if default is None or type(value) is type(default):
+            return value
+        if isinstance(default, float) and type(value) is int:
+            return float(value)
+        want, got = type(default).__name__, type(value).__name__
+        raise ProfileError(self.source, None, f"settings.{key}", f"{value!r} is {got}, expected {want}")
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of everything that can change a build; not of prose, aliases or where the file lies."""
+        content = {
+            "name": self.name,
+            "adapter": self.adapter,
+            "part": self.part,
+            "board": self.board,
+            "clock_hz": float(self.clock_hz),
+            "axes": sorted([a.name, float(a.limit), a.rule, float(a.utilisation), a.unit] for a in self.axes),
+            "settings": dict(self.settings),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def load_profile(target: str | Path | Profile) -> Profile:
+    """A built-in profile by name or alias ("cpu": this machine's), or the profile in a .yaml/.yml file.
+
+    A Profile is returned as it is. Raises ProfileError for an unknown name or a file that is missing or wrong.
+    """
+    if isinstance(target, Profile):
+        return target
+    if isinstance(target, Path) or target.endswith((".yaml", ".yml")):
+        return _assemble(_chain(Path(target)), str(target))
+    path = _builtin_path(target)
+    if path is None:
+        raise ProfileError(target, None, "target", _unknown(target))
+    return _builtin(path)
+
+
+def builtin_profiles() -> list[Profile]:
+    """All profiles that come with the package, by name."""
+    return [_builtin(path) for path in _builtin_files()]
+
+
+@cache
+def _builtin(path: Path) -> Profile:
+    return _assemble(_chain(path), path.stem)
+
+
+def _builtin_files() -> list[Path]:
+    return sorted(folder("targets").glob("*.yaml"))
+
+
+@cache
+def _builtin_aliases(path: Path) -> tuple[str, ...]:
+    aliases = read(path).values.get("aliases")
+    return aliases.value if aliases else ()
+
+
+def _builtin_path(name: str) -> Path | None:
+    """The file of a built-in name or alias; None when there is no such target."""
+    if name == "cpu":
+        host = _HOSTS.get(platform.machine().lower()) if platform.system() == "Linux" else None
+        if host is None:
+            machine = f"{platform.system()} {platform.machine()}"
+            problem = f"there is no built-in profile for this machine ({machine}); pass a profile file"
+            raise ProfileError(name, None, "target", problem)
+        name = host
+    files = _builtin_files()
+    by_name = next((f for f in files if f.stem == name), None)
+    return by_name or next((f for f in files if name in _builtin_aliases(f)), None)
+
+
+def _unknown(name: str) -> str:
+    known = ["cpu", *(word for f in _builtin_files() for word in (f.stem, *_builtin_aliases(f)))]
+    close = get_close_matches(name.lower(), known, n=3)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"unknown target; {hint}known: {', '.join(sorted(known))}; or give a path that ends in .yaml"
+
+
+def _chain(path: Path, derived: tuple[ProfileFile, ...] = ()) -> tuple[ProfileFile, ...]:
+    """The file and everything it extends, most basic first."""
+    document = read(path)
+    files = (document, *derived)
+    parent = document.values.get("extends")
+    if parent is None:
+        return files
+    if parent.value.endswith((".yaml", ".yml")):
+        base = path.parent / parent.value
+        if not base.is_file():
+            raise ProfileError(str(path), parent.line, "extends", f"no such file: {base}")
+    else:
+        found = _builtin_path(parent.value)
+        if found is None:
+            raise ProfileError(str(path), parent.line, "extends", _unknown(parent.value))
+        base = found
+    if any(f.path.resolve() == base.resolve() for f in files):
+        trail = " → ".join([*(f.path.name for f in reversed(files)), base.name])
+        raise ProfileError(str(path), parent.line, "extends", f"circular: {trail}")
+    return _chain(base, files)
+
+
+def _assemble(chain: tuple[ProfileFile, ...], source: str) -> Profile:
+    """Later files override earlier ones key by key; `name` and `aliases` are never inherited."""
+    last = chain[-1]
+    problems: list[Problem] = []
+    values: dict[str, Located] = {}
+    fields: dict[str, dict[str, Located]] = {}
+    lines: dict[str, int] = {}
+    settings: dict[str, Setting] = {}
+    for document in chain:
+        values.update(document.values)
+        for axis, entry in document.resources.items():
+            if entry is None:
+                if fields.pop(axis, None) is None:
+                    where = f"resources.{axis}"
+                    problems.append(Problem(document.lines[axis], where, "removes an axis that isn't inherited"))
+            else:
+                fields[axis] = {**fields.get(axis, {}), **entry}
+                lines[axis] = document.lines[axis]
+        for key, located in document.settings.items():
+            if located.value is not None:
+                settings[key] = located.value
+            elif settings.pop(key, None) is None:
+                problems.append(Problem(located.line, f"settings.{key}", "removes a setting that isn't inherited"))
+    for key in ("adapter", "clock_mhz"):
+        if key not in values:
+            problems.append(Problem(None, key, "missing" if len(chain) == 1 else "missing here and in what it extends"))
+    axes = tuple(_axis(name, entry, lines[name], problems) for name, entry in fields.items())
+    fail(last.path, problems)
+
+    def text(key: str) -> str:
+        return str(values[key].value) if key in values else ""
+
+    return Profile(
+        name=text("name"),
+        aliases=last.values["aliases"].value if "aliases" in last.values else (),
+        adapter=text("adapter"),
+        description=text("description"),
+        part=text("part"),
+        clock_hz=values["clock_mhz"].value * 1e6,
+        axes=axes,
+        settings=settings,
+        source=source,
+        board=text("board"),
+        origin=text("source"),
+    )
+
+
+def _axis(name: str, entry: Mapping[str, Located], line: int, problems: list[Problem]) -> Axis:
+    rule, use, unit = KNOWN_AXES.get(name, ("", 1.0, ""))
+    if "limit" not in entry:
+        problems.append(Problem(line, f"resources.{name}.limit", "missing"))
+    if "rule" not in entry and not rule:
+        text = f"missing: {name} is not a well-known axis{near(name, tuple(KNOWN_AXES))} (rules: {', '.join(RULES)})"
+        problems.append(Problem(line, f"resources.{name}.rule", text))
+
+    def get(key: str, default: object) -> Any:
+        return entry[key].value if key in entry else default
+
+    return Axis(name, get("limit", 0.0), get("rule", rule), get("use", use), get("unit", unit))
