@@ -104,6 +104,17 @@ class Select(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup(Expr):
+    """A constant table of scalars at an index in range: per-channel parameters, activation tables."""
+
+    values: tuple[float, ...] | tuple[int, ...]
+    index: Expr
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.index,)
+
+
+@dataclass(frozen=True, slots=True)
 class State(Expr):
     """The k-th running value inside the innermost Reduce."""
 
@@ -196,6 +207,15 @@ def select(cond: Expr, then: Expr, other: Expr) -> Expr:
     if isinstance(cond, Const):
         return then if cond.value else other
     return Select(then.dtype, cond, then, other)
+
+
+def lookup(values: tuple[float, ...] | tuple[int, ...], i: Expr, dtype: str) -> Expr:
+    """`values[i]`; a plain constant when all are equal or `i` is known."""
+    if isinstance(i, Const):
+        return const(values[int(i.value)], dtype)
+    if len(set(values)) == 1:
+        return const(values[0], dtype)
+    return Lookup(dtype, values, i)
 
 
 def all_of(conds: Sequence[Expr]) -> Expr:
@@ -356,6 +376,10 @@ def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] 
         match e:
             case Load():
                 new = replace(e, index=tuple(map(go, e.index)))
+            case Lookup():
+                new = lookup(e.values, go(e.index), e.dtype)
+            case Apply(dtype="index", op="cast"):
+                new = replace(e, args=(go(e.args[0]),))
             case Apply(dtype="index"):
                 new = _index_op(e.op, go(e.args[0]), go(e.args[1]))
             case Apply():
@@ -394,6 +418,8 @@ def show(e: Expr) -> str:
             return f"{name}({', '.join(map(show, e.args))})"
         case Select():
             return f"({show(e.cond)} ? {show(e.then)} : {show(e.other)})"
+        case Lookup():
+            return f"table{len(e.values)}[{show(e.index)}]"
         case State():
             return f"s{e.k}"
         case Reduce():

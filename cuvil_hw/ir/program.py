@@ -1,0 +1,205 @@
+"""A program: one `func.func @main` of level1 ops and the store of its constants; and how to build, run, print and read one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, Builtin, FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.func import Func, FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.parser import Parser
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import level1
+from cuvil_hw.ops import base
+from cuvil_hw.types import TensorType
+
+Array = npt.NDArray[Any]
+
+
+class ConstantStore(Mapping[str, Array]):
+    """Arrays by digest of dtype, shape and bytes; equal constants are stored once. Append-only, arrays are read-only."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def add(self, array: Array, dtype: str) -> str:
+        """Store `array` (cast to the container of `dtype` by the caller) and return its digest."""
+        data = np.array(array, dtype=dtypes.to_numpy(dtype), order="C", copy=True)
+        head = f"{dtype}{data.shape}".encode()
+        digest = hashlib.sha256(head + data.tobytes()).hexdigest()[:32]
+        data.setflags(write=False)
+        self._arrays.setdefault(digest, data)
+        return digest
+
+    def __getitem__(self, digest: str) -> Array:
+        if digest not in self._arrays:
+            raise CuvilError(f"constant {digest} is not in the store; the IR text and its weights don't belong together")
+        return self._arrays[digest]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+@dataclass(frozen=True)
+class Program:
+    """`module` holds one function @main; passes change it in place and add to `constants`."""
+
+    module: ModuleOp
+    constants: ConstantStore
+    name: str = "model"
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def main(self) -> FuncOp:
+        for op in self.module.body.block.ops:
+            if isinstance(op, FuncOp) and op.sym_name.data == "main":
+                return op
+        raise CuvilError("the module has no function @main")
+
+    @property
+    def block(self) -> Block:
+        return self.main.body.block
+
+    def _names(self, key: str, count: int, prefix: str) -> tuple[str, ...]:
+        attr = self.main.attributes.get(key)
+        if isinstance(attr, ArrayAttr):
+            return tuple(a.data for a in attr if isinstance(a, StringAttr))
+        return tuple(f"{prefix}{i}" for i in range(count))
+
+    @property
+    def inputs(self) -> tuple[tuple[str, TensorType], ...]:
+        args = self.block.args
+        return tuple(zip(self._names("input_names", len(args), "in"), map(level1.type_of, args), strict=True))
+
+    @property
+    def outputs(self) -> tuple[tuple[str, TensorType], ...]:
+        end = self.block.last_op
+        values = list(end.operands) if end is not None else []
+        return tuple(zip(self._names("output_names", len(values), "out"), map(level1.type_of, values), strict=True))
+
+    def ops(self) -> Iterator[Operation]:
+        """Operations of @main in order, the return included, groups not entered."""
+        yield from self.block.ops
+
+    def text(self) -> str:
+        """MLIR text; constants are handles."""
+        return str(self.module)
+
+    def verify(self) -> None:
+        self.module.verify()
+
+
+class Builder:
+    """Builds a program op by op; front ends use nothing else."""
+
+    def __init__(self, inputs: Sequence[tuple[str, TensorType]], name: str = "model") -> None:
+        self.name = name
+        self.constants = ConstantStore()
+        self.block = Block(arg_types=[level1.to_mlir(t) for _, t in inputs])
+        self._inputs = tuple(inputs)
+
+    def input(self, i: int) -> SSAValue:
+        return self.block.args[i]
+
+    def const(self, array: Any, dtype: str | None = None, loc: str = "") -> SSAValue:
+        """A constant; `dtype` when it is narrower than its NumPy container."""
+        data = np.asarray(array)
+        dtype = dtype or dtypes.from_numpy(data.dtype)
+        kind = TensorType(tuple(data.shape), dtype)
+        return self._put(level1.const_handle(self.constants.add(data, dtype), kind, loc))
+
+    def op(self, op: base.Op, *inputs: SSAValue, loc: str = "") -> SSAValue:
+        """Append `op` and return its only result."""
+        return self.ops(op, *inputs, loc=loc)[0]
+
+    def ops(self, op: base.Op, *inputs: SSAValue, loc: str = "") -> tuple[SSAValue, ...]:
+        """Append `op` and return all its results. Raises ShapeError."""
+        operation = level1.create(op, inputs, loc)
+        self.block.add_op(operation)
+        return tuple(operation.results)
+
+    def _put(self, operation: Operation) -> SSAValue:
+        self.block.add_op(operation)
+        return operation.results[0]
+
+    def finish(self, outputs: Sequence[tuple[str, SSAValue]]) -> Program:
+        """Close the function and verify it."""
+        self.block.add_op(ReturnOp(*[v for _, v in outputs]))
+        kind = FunctionType.from_lists([a.type for a in self.block.args], [v.type for _, v in outputs])
+        main = FuncOp("main", kind, Region(self.block))
+        main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n, _ in self._inputs])
+        main.attributes["output_names"] = ArrayAttr([StringAttr(n) for n, _ in outputs])
+        program = Program(ModuleOp([main]), self.constants, self.name)
+        program.verify()
+        return program
+
+
+def context() -> Context:
+    """A context that can parse level1 text."""
+    ctx = Context()
+    for d in (Builtin, Func, level1.dialect()):
+        ctx.load_dialect(d)
+    return ctx
+
+
+def parse(text: str, constants: ConstantStore | None = None, name: str = "model") -> Program:
+    """A program from MLIR text. Raises CuvilError with line, column and reason."""
+    from xdsl.utils.exceptions import ParseError, VerifyException
+
+    try:
+        module = Parser(context(), text).parse_module()
+        module.verify()
+    except (ParseError, VerifyException) as e:
+        raise CuvilError("\n".join(["level1 text is not valid", str(e), *getattr(e, "__notes__", [])])) from e
+    return Program(module, constants or ConstantStore(), name)
+
+
+def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
+    """Run a program by the NumPy meaning of its ops. `inputs`: one array per input, exact shapes."""
+    args = program.block.args
+    if len(inputs) != len(args):
+        raise CuvilError(f"{program.name} takes {len(args)} inputs, {len(inputs)} given")
+    values: dict[SSAValue, Array] = {}
+    for arg, array, (name, kind) in zip(args, inputs, program.inputs, strict=True):
+        if tuple(array.shape) != kind.shape:
+            raise CuvilError(f"input {name}: shape {tuple(array.shape)}, expected {kind.shape}")
+        values[arg] = np.asarray(array, dtypes.to_numpy(kind.dtype))
+    return _run(program.block, values, program.constants)
+
+
+def _run(block: Block, values: dict[SSAValue, Array], constants: Mapping[str, Array]) -> list[Array]:
+    for operation in block.ops:
+        operands = [values[v] for v in operation.operands]
+        match operation:
+            case level1.ConstOp():
+                values[operation.results[0]] = constant_value(operation, constants)
+            case level1.GroupOp():
+                inner = dict(zip(operation.body.block.args, operands, strict=True))
+                for result, array in zip(operation.results, _run(operation.body.block, inner, constants), strict=True):
+                    values[result] = array
+            case level1.TensorOp():
+                for result, array in zip(operation.results, base.evaluate(operation.op, operands), strict=True):
+                    values[result] = array
+            case _:  # return or yield
+                return operands
+    raise CuvilError("a block ends without return or yield")
+
+
+def constant_value(operation: level1.ConstOp, constants: Mapping[str, Array]) -> Array:
+    """The array of a const operation."""
+    kind = level1.type_of(operation.results[0])
+    if operation.handle is not None:
+        return constants[operation.handle.data].reshape(kind.shape)
+    value = level1.from_attribute("float" if dtypes.is_float(kind.dtype) else "int", operation.splat)  # type: ignore[arg-type]
+    return np.full(kind.shape, value, dtypes.to_numpy(kind.dtype))

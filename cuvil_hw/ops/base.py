@@ -1,0 +1,144 @@
+"""What an op is: one frozen dataclass with its shape rule, its meaning in NumPy and its loops.
+
+Pure NumPy, so that the runtime on a board can evaluate ops. The IR dialect `cuvil.level1` is derived from these classes.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.types import TensorType
+
+Array = npt.NDArray[Any]
+Attr = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+
+registry: dict[str, type[Op]] = {}
+
+
+class ShapeError(CuvilError):
+    """Operand shapes, dtypes or attributes don't go together; the message starts with the op's name."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all ops. Subclasses set `mnemonic`, declare attributes as fields (int, float, bool, str, tuple[int, ...],
+    tuple[float, ...]) and implement the three methods. Each takes one argument per operand (trailing ones may be
+    optional) and returns one value, or a tuple for several results.
+
+    `infer(*TensorType)`: result types; raises ShapeError. `evaluate(*ndarray)`: the meaning; operands already have valid
+    types. `compute(*Tensor)`: the same as index → scalar functions (see ir/expr.py); ops without loops of their own give
+    `decompose` instead and leave `compute` out.
+    """
+
+    mnemonic: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    composite: ClassVar[bool] = False  # has `decompose` and no `compute`
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("mnemonic"):
+            if cls.mnemonic in registry:
+                raise CuvilError(f"op {cls.mnemonic!r} is defined twice: {registry[cls.mnemonic]} and {cls}")
+            registry[cls.mnemonic] = cls
+
+    def infer(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no shape rule")
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no reference")
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no loops")
+
+    def decompose(self, emit: Emit, *values: Any) -> Any:
+        """The op as smaller ops: `emit.op(op, *values)` gives a value; returns the result value (or a tuple)."""
+        raise NotImplementedError(f"{type(self).__name__} has no decomposition")
+
+    def fail(self, message: str) -> ShapeError:
+        """The error to raise from `infer`."""
+        return ShapeError(f"{self.mnemonic}: {message}")
+
+    def want(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise self.fail(message)
+
+
+class Emit(typing.Protocol):
+    """Where a decomposition puts its ops. Values are opaque."""
+
+    def op(self, op: Op, *values: Any) -> Any: ...
+
+    def type(self, value: Any) -> TensorType: ...
+
+    def const(self, array: Any, dtype: str | None = None) -> Any: ...
+
+
+@lru_cache(maxsize=None)
+def attributes(cls: type[Op]) -> tuple[tuple[str, str], ...]:
+    """(name, kind) of each attribute; kind is "int", "float", "bool", "str", "ints" or "floats"."""
+    hints = typing.get_type_hints(cls)
+    kinds = {int: "int", float: "float", bool: "bool", str: "str", tuple[int, ...]: "ints", tuple[float, ...]: "floats"}
+    result = []
+    for f in fields(cls):
+        kind = kinds.get(hints[f.name])
+        if kind is None:
+            raise TypeError(f"{cls.__name__}.{f.name}: an attribute can't have type {hints[f.name]}")
+        result.append((f.name, kind))
+    return tuple(result)
+
+
+def to_json(op: Op) -> dict[str, Any]:
+    """Attributes as JSON values (tuples become lists)."""
+    values = {name: getattr(op, name) for name, _ in attributes(type(op))}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+
+def from_json(mnemonic: str, attrs: Mapping[str, Any]) -> Op:
+    """The inverse of `to_json`; CuvilError for an unknown op or attribute."""
+    cls = registry.get(mnemonic)
+    if cls is None:
+        raise CuvilError(f"unknown op {mnemonic!r}; it needs another version of cuvil-hw, or the package that defines it")
+    convert = {"int": int, "float": float, "bool": bool, "str": str}
+    kinds = dict(attributes(cls))
+    values: dict[str, Any] = {}
+    for name, value in attrs.items():
+        if name not in kinds:
+            raise CuvilError(f"op {mnemonic!r} has no attribute {name!r}")
+        kind = kinds[name]
+        if kind in convert:
+            values[name] = convert[kind](value)
+        else:
+            values[name] = tuple((int if kind == "ints" else float)(v) for v in value)
+    return cls(**values)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def infer(op: Op, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """Result types of `op`; ShapeError when the operands don't fit it."""
+    try:
+        return as_tuple(op.infer(*types))
+    except TypeError as e:
+        raise op.fail(f"takes other operands than the {len(types)} given ({', '.join(map(str, types))}): {e}") from e
+
+
+def evaluate(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Run `op` in NumPy; results have exactly the containers of the inferred dtypes."""
+    with np.errstate(all="ignore"):  # NaN, infinity and division by zero have written meanings (docs/numerics.md)
+        return tuple(np.asarray(r) for r in as_tuple(op.evaluate(*arrays)))
+
+
+def container(array: Array, dtype: str) -> Array:
+    """`array` in the NumPy container of `dtype`, without a copy when it is already."""
+    return np.ascontiguousarray(array, dtype=dtypes.to_numpy(dtype)).reshape(array.shape)

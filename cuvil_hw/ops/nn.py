@@ -1,0 +1,338 @@
+"""Convolution, dense layers and pooling, channels first, any number of spatial dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as cartesian
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir.expr import (
+    Expr,
+    Iter,
+    Tensor,
+    all_of,
+    binary,
+    cast,
+    const,
+    inside,
+    lookup,
+    reduce,
+    reduction,
+    select,
+)
+from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.types import TensorType
+
+
+def contract(a: Array, b: Array) -> Array:
+    """Matrix product; integers are exact (through f64, which holds them while |sums| < 2^53)."""
+    if np.issubdtype(a.dtype, np.integer):
+        return np.asarray(np.rint(a.astype(np.float64) @ b.astype(np.float64))).astype(np.int64)
+    return np.asarray(a @ b)
+
+
+def checked(op: Op, acc: Array, dtype: str) -> Array:
+    """An accumulator in its dtype; a value outside means that its width was derived wrongly."""
+    if dtypes.is_int(dtype) and acc.size:
+        lo, hi = dtypes.int_range(dtype)
+        if acc.min() < lo or acc.max() > hi:
+            raise OverflowError(f"{op.mnemonic}: accumulator {dtype} overflows: [{acc.min()}, {acc.max()}]")
+    return container(acc, dtype)
+
+
+@dataclass(frozen=True)
+class _Window(Op):
+    """Shared by ops that slide a window: `pads` is (begin…, end…) as in ONNX."""
+
+    def extents(
+        self, spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+    ) -> tuple[int, ...]:
+        n = len(spatial)
+        self.want(len(kernel) == len(strides) == len(dilations) == n and len(pads) == 2 * n, f"attributes don't fit {n} spatial dims")
+        self.want(min((*strides, *dilations, *kernel), default=1) >= 1, "kernel, strides and dilations must be positive")
+        self.want(min(pads, default=0) >= 0, "negative pads: use slice")
+        out = []
+        for size, k, s, d, lo, hi in zip(spatial, kernel, strides, dilations, pads[:n], pads[n:], strict=True):
+            span = size + lo + hi - d * (k - 1) - 1
+            self.want(span >= 0, f"window {k} (dilation {d}) is larger than the padded extent {size + lo + hi}")
+            out.append(span // s + 1)
+        return tuple(out)
+
+
+def windows(
+    x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float | int
+) -> Array:
+    """All windows of x (N, C, *spatial) as a view (N, C, *out, *kernel) of the padded array."""
+    n = len(kernel)
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)], constant_values=fill)
+    span = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(padded, span, axis=tuple(range(2, 2 + n)))
+    step = [slice(None)] * 2 + [slice(None, None, s) for s in strides] + [slice(None, None, d) for d in dilations]
+    return view[tuple(step)]
+
+
+def taps(kernel: Sequence[int]) -> tuple[Iter, ...]:
+    return tuple(reduction(f"k{d}", k) for d, k in enumerate(kernel))
+
+
+def positions(out: Sequence[Expr], k: Sequence[Expr], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> list[Expr]:
+    """Input positions under tap `k` of the window at `out`."""
+    return [o * s + t * d - p for o, t, s, p, d in zip(out, k, strides, pads, dilations, strict=False)]
+
+
+@dataclass(frozen=True)
+class Conv(_Window):
+    """y[n,o,p] = b[o] + Σ_{c,k} (x[n, g·C/G + c, p·s + k·d - pad] - x_zp) · (w[o,c,k] - w_zp[o]).
+
+    x (N, C, *spatial), w (O, C/groups, *kernel), b (O,) optional, of the accumulator's dtype. Padding adds nothing (that is,
+    it holds x_zp). Floats: `acc` is empty and the result has x's dtype. Integers: `acc` names the accumulator, wide enough by
+    interval analysis.
+    """
+
+    mnemonic: ClassVar[str] = "conv"
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int = 1
+    x_zp: int = 0
+    w_zp: tuple[int, ...] = (0,)
+    acc: str = ""
+
+    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
+        self.want(x.rank >= 3 and w.rank == x.rank, f"x {x} and w {w} need the same rank ≥ 3")
+        self.want(self.groups >= 1 and x.shape[1] == w.shape[1] * self.groups, f"x has {x.shape[1]} channels, w wants {w.shape[1] * self.groups}")
+        self.want(w.shape[0] % self.groups == 0, f"{w.shape[0]} output channels in {self.groups} groups")
+        dtype = result_dtype(self, x, w, b, self.acc)
+        self.want(b is None or b.shape == w.shape[:1], "bias must have one value per output channel")
+        self.want(len(self.w_zp) in (1, w.shape[0]), f"{len(self.w_zp)} weight zero points for {w.shape[0]} channels")
+        out = self.extents(x.shape[2:], w.shape[2:], self.strides, self.pads, self.dilations)
+        return TensorType((x.shape[0], w.shape[0], *out), dtype)
+
+    def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
+        integer = bool(self.acc)
+        if integer:
+            x = x.astype(np.int64) - self.x_zp
+            w = w.astype(np.int64) - np.asarray(self.w_zp).reshape(-1, *[1] * (w.ndim - 1))
+        kernel, (n, g, o) = w.shape[2:], (x.shape[0], self.groups, w.shape[0])
+        view = windows(x, kernel, self.strides, self.pads, self.dilations, 0)
+        out = view.shape[2 : 2 + len(kernel)]
+        cols = view.reshape(n, g, x.shape[1] // g, *out, *kernel)
+        cols = np.moveaxis(cols, 2, 2 + len(out)).reshape(n, g, prod(out), -1)
+        y = contract(cols, w.reshape(1, g, o // g, -1).swapaxes(2, 3)).swapaxes(2, 3).reshape(n, o, *out)
+        if b is not None:
+            y = y + b.reshape(1, -1, *[1] * len(out))
+        return checked(self, y, self.acc) if integer else y.astype(b.dtype if b is not None else x.dtype, copy=False)
+
+    def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        kind = self.infer(x.type, w.type, b.type if b else None)
+        spatial, per_group = x.shape[2:], w.shape[1]
+        c, ks = reduction("c", per_group), taps(w.shape[2:])
+
+        def at(n: Expr, o: Expr, *p: Expr) -> Expr:
+            channel = (o // (w.shape[0] // self.groups)) * per_group + c
+            where = positions(p, ks, self.strides, self.pads, self.dilations)
+            term = product(x[(n, channel, *where)], w[(o, c, *ks)], kind.dtype, self.x_zp, self.w_zp, o)
+            valid = all_of([inside(q, size) for q, size in zip(where, spatial, strict=True)])
+            term = select(valid, term, const(0, kind.dtype))
+            return reduce("sum", (*ks, c), term, b[o] if b else const(0, kind.dtype))
+
+        return Tensor(kind, at)
+
+
+def product(x: Expr, w: Expr, acc: str, x_zp: int, w_zp: tuple[int, ...], o: Expr) -> Expr:
+    """(x - x_zp) · (w - w_zp[o]) in the accumulator's dtype."""
+    a, b = cast(x, acc), cast(w, acc)
+    if dtypes.is_int(acc):
+        a = a - const(x_zp, acc) if x_zp else a
+        zero = const(w_zp[0], acc) if len(w_zp) == 1 else lookup(w_zp, o, acc)
+        b = b if len(w_zp) == 1 and not w_zp[0] else b - zero
+    return a * b
+
+
+def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str) -> str:
+    """dtype of a multiply-accumulate: x's for floats, `acc` for integers."""
+    if acc:
+        op.want(dtypes.is_int(x.dtype) and dtypes.is_int(w.dtype) and dtypes.is_int(acc), f"integer form on {x} and {w}")
+        op.want(b is None or dtypes.is_int(b.dtype) and b.dtype == acc, f"bias must have the accumulator's type {acc}")
+        return acc
+    op.want(dtypes.is_float(x.dtype) and x.dtype == w.dtype, f"{x} and {w} must be floats of one type (integers need `acc`)")
+    op.want(b is None or b.dtype == x.dtype, "bias must have the type of x")
+    return x.dtype
+
+
+@dataclass(frozen=True)
+class Linear(Op):
+    """y[…, o] = b[o] + Σ_k (x[…, k] - x_zp) · (w[o, k] - w_zp[o]); x (…, K), w (O, K), b (O,) optional. See Conv for `acc`."""
+
+    mnemonic: ClassVar[str] = "linear"
+    x_zp: int = 0
+    w_zp: tuple[int, ...] = (0,)
+    acc: str = ""
+
+    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
+        self.want(x.rank >= 1 and w.rank == 2 and x.shape[-1] == w.shape[1], f"x {x} doesn't fit w {w}")
+        dtype = result_dtype(self, x, w, b, self.acc)
+        self.want(b is None or b.shape == w.shape[:1], "bias must have one value per output feature")
+        self.want(len(self.w_zp) in (1, w.shape[0]), f"{len(self.w_zp)} weight zero points for {w.shape[0]} features")
+        return TensorType((*x.shape[:-1], w.shape[0]), dtype)
+
+    def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
+        if self.acc:
+            x = x.astype(np.int64) - self.x_zp
+            w = w.astype(np.int64) - np.asarray(self.w_zp).reshape(-1, 1)
+        y = contract(x, w.T)
+        y = y if b is None else y + b
+        return checked(self, y, self.acc) if self.acc else y
+
+    def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        kind = self.infer(x.type, w.type, b.type if b else None)
+        k = reduction("k", w.shape[1])
+
+        def at(*i: Expr) -> Expr:
+            o = i[-1]
+            term = product(x[(*i[:-1], k)], w[(o, k)], kind.dtype, self.x_zp, self.w_zp, o)
+            return reduce("sum", (k,), term, b[o] if b else const(0, kind.dtype))
+
+        return Tensor(kind, at)
+
+
+def lowest(dtype: str) -> float | int:
+    """The value that never wins a maximum."""
+    return -np.inf if dtypes.is_float(dtype) else dtypes.int_range(dtype)[0]
+
+
+@dataclass(frozen=True)
+class MaxPool(_Window):
+    """Largest value under each window; padding never wins; NaN wins. x (N, C, *spatial). A window must touch the input."""
+
+    mnemonic: ClassVar[str] = "max_pool"
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.want(x.rank == len(self.kernel) + 2, f"kernel {self.kernel} on {x}")
+        out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        return TensorType((*x.shape[:2], *out), x.dtype)
+
+    def evaluate(self, x: Array) -> Array:
+        view = windows(x, self.kernel, self.strides, self.pads, self.dilations, lowest(dtypes.from_numpy(x.dtype)))
+        return np.asarray(view.max(axis=tuple(range(2 + len(self.kernel), view.ndim))))
+
+    def compute(self, x: Tensor) -> Tensor:
+        ks = taps(self.kernel)
+        low = const(lowest(x.dtype), x.dtype)
+
+        def at(n: Expr, c: Expr, *p: Expr) -> Expr:
+            where = positions(p, ks, self.strides, self.pads, self.dilations)
+            valid = all_of([inside(q, size) for q, size in zip(where, x.shape[2:], strict=True)])
+            return reduce("max", ks, select(valid, x[(n, c, *where)], low), low)
+
+        return Tensor(self.infer(x.type), at)
+
+
+@dataclass(frozen=True)
+class SumPool(_Window):
+    """Integer window sums Σ (x - x_zp) in `acc`; padding adds nothing. With `rescale` by 1/count it is average pooling."""
+
+    mnemonic: ClassVar[str] = "sum_pool"
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    acc: str
+    x_zp: int = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.want(dtypes.is_int(x.dtype) and dtypes.is_int(self.acc), f"sums integers, not {x.dtype}")
+        self.want(x.rank == len(self.kernel) + 2, f"kernel {self.kernel} on {x}")
+        out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        return TensorType((*x.shape[:2], *out), self.acc)
+
+    def evaluate(self, x: Array) -> Array:
+        view = windows(x.astype(np.int64) - self.x_zp, self.kernel, self.strides, self.pads, self.dilations, 0)
+        return checked(self, view.sum(axis=tuple(range(2 + len(self.kernel), view.ndim))), self.acc)
+
+    def compute(self, x: Tensor) -> Tensor:
+        ks = taps(self.kernel)
+        zero = const(0, self.acc)
+
+        def at(n: Expr, c: Expr, *p: Expr) -> Expr:
+            where = positions(p, ks, self.strides, self.pads, self.dilations)
+            valid = all_of([inside(q, size) for q, size in zip(where, x.shape[2:], strict=True)])
+            return reduce("sum", ks, select(valid, cast(x[(n, c, *where)], self.acc) - const(self.x_zp, self.acc), zero), zero)
+
+        return Tensor(self.infer(x.type), at)
+
+
+@dataclass(frozen=True)
+class AvgPool(_Window):
+    """Mean under each window, floats. The divisor counts input cells, plus padding cells when `count_include_pad`,
+    but never the last `extra` cells of each end pad (they exist only because of ceil_mode); `divisor` > 0 overrides it."""
+
+    mnemonic: ClassVar[str] = "avg_pool"
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    count_include_pad: bool = False
+    extra: tuple[int, ...] = ()
+    divisor: int = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.want(dtypes.is_float(x.dtype), f"averages floats, not {x.dtype}")
+        self.want(x.rank == len(self.kernel) + 2, f"kernel {self.kernel} on {x}")
+        out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        return TensorType((*x.shape[:2], *out), x.dtype)
+
+    def counts(self, spatial: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Divisor along each spatial dimension, by output position; the divisor of a window is their product."""
+        n = len(self.kernel)
+        result = []
+        for d, size in enumerate(spatial):
+            k, s, dil, lo, hi = self.kernel[d], self.strides[d], self.dilations[d], self.pads[d], self.pads[n + d]
+            last = size + hi - (self.extra[d] if self.extra else 0) if self.count_include_pad else size
+            first = -lo if self.count_include_pad else 0
+            starts = range(-lo, size + hi - dil * (k - 1), s)
+            result.append(tuple(sum(first <= p + dil * t < last for t in range(k)) for p in starts))
+        return tuple(result)
+
+    def uniform_divisor(self, spatial: Sequence[int]) -> int | None:
+        """The divisor when it is the same for every window, else None."""
+        if self.divisor:
+            return self.divisor
+        products = {prod(c) for c in cartesian(*[set(c) for c in self.counts(spatial)])}
+        return products.pop() if len(products) == 1 else None
+
+    def evaluate(self, x: Array) -> Array:
+        n = len(self.kernel)
+        view = windows(x, self.kernel, self.strides, self.pads, self.dilations, 0)
+        total = view.sum(axis=tuple(range(2 + n, view.ndim)), dtype=np.float32 if x.dtype == np.float16 else None)
+        if self.divisor:
+            return (total / total.dtype.type(self.divisor)).astype(x.dtype)
+        count = np.ones((), total.dtype)
+        for d, c in enumerate(self.counts(x.shape[2:])):
+            count = count * np.asarray(c, total.dtype).reshape([-1 if e == d else 1 for e in range(n)])
+        return (total / count).astype(x.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        ks, counts = taps(self.kernel), self.counts(x.shape[2:])
+        acc = "f32" if x.dtype == "f16" else x.dtype
+
+        def at(n: Expr, c: Expr, *p: Expr) -> Expr:
+            where = positions(p, ks, self.strides, self.pads, self.dilations)
+            valid = all_of([inside(q, size) for q, size in zip(where, x.shape[2:], strict=True)])
+            total = reduce("sum", ks, select(valid, cast(x[(n, c, *where)], acc), const(0, acc)), const(0, acc))
+            divisor: Expr = const(float(self.divisor or 1), acc)
+            if not self.divisor:
+                for q, table in zip(p, counts, strict=True):
+                    divisor = binary("mul", divisor, lookup(tuple(float(t) for t in table), q, acc))
+            return cast(binary("div", total, divisor), x.dtype)
+
+        return Tensor(self.infer(x.type), at)
