@@ -1,0 +1,281 @@
+// Hand-written part of every generated HLS design. Synthesizable C++14 for Vitis HLS; the simulators compile the same text.
+//
+//   vec<T, N>                        stream word of N lanes
+//   saturate<OUT, LAYER>(x)          clip to the range of OUT
+//   axis_to_stream, stream_to_axis   dataflow processes between AXI4-Stream words and lanes
+//   CUVIL_DATAFLOW_BEGIN, CUVIL_PROCESS(name, call), CUVIL_DATAFLOW_END, CUVIL_STATIC
+#ifndef CUVIL_HLS_H
+#define CUVIL_HLS_H
+
+#include <ap_axi_sdata.h>
+#include <ap_int.h>
+#include <hls_stream.h>
+
+#ifdef CUVIL_SIM_COUNT
+#include <cuvil_sim_count.h>
+#endif
+
+// Plain sequential calls for Vitis (beside #pragma HLS DATAFLOW) and for normal simulation; concurrent tasks with true FIFO
+// depths when the simulator is built with CUVIL_SIM_BOUNDED. Processes share nothing but streams.
+#ifdef CUVIL_SIM_BOUNDED
+#include <cuvil_sim_tasks.h>
+#define CUVIL_DATAFLOW_BEGIN { cuvil::sim::Region cuvil_region;
+#define CUVIL_PROCESS(name, ...) cuvil_region.add(#name, [&] { __VA_ARGS__; });
+#define CUVIL_DATAFLOW_END cuvil_region.run(); }
+#else
+#define CUVIL_DATAFLOW_BEGIN
+#define CUVIL_PROCESS(name, ...) __VA_ARGS__;
+#define CUVIL_DATAFLOW_END
+#endif
+
+// State that outlives a call (registers, memories): one copy in hardware, one copy per thread in simulation.
+#ifdef __SYNTHESIS__
+#define CUVIL_STATIC static
+#else
+#define CUVIL_STATIC static thread_local
+#endif
+
+namespace cuvil {
+
+// A stream word of N lanes; lane 0 holds the element that comes first in memory.
+template <class T, int N> struct vec {
+    T v[N];
+    T& operator[](int lane) { return v[lane]; }
+    const T& operator[](int lane) const { return v[lane]; }
+};
+
+// Width, container (the integer that carries one element in a NumPy array) and range of an element type.
+template <class T> struct element;
+template <int W> struct element<ap_int<W> > {
+    static const int width = W;
+    static const int container_bits = W <= 8 ? 8 : W <= 16 ? 16 : W <= 32 ? 32 : 64;
+    static const long long low = (long long)(~0ULL << (W - 1));
+    static const long long high = ~low;
+};
+template <int W> struct element<ap_uint<W> > {
+    static_assert(W <= 63, "unsigned elements have at most 63 bits");
+    static const int width = W;
+    static const int container_bits = W <= 8 ? 8 : W <= 16 ? 16 : W <= 32 ? 32 : 64;
+    static const long long low = 0;
+    static const long long high = (long long)(~0ULL >> (64 - W));
+};
+
+// Bounds as narrow C integers where they fit, so that narrow values are compared at their own width.
+template <bool NARROW> struct bound { typedef long long type; };
+template <> struct bound<true> { typedef int type; };
+
+// x clipped to the range of OUT. LAYER (0..1023) names the layer in the simulator's saturation counters, which exist only
+// with CUVIL_SIM_COUNT: each clip counts once, low or high.
+template <class OUT, int LAYER, class X> OUT saturate(const X& x) {
+#pragma HLS INLINE
+    static_assert(LAYER >= 0 && LAYER < 1024, "layer numbers are 0..1023");
+    typedef typename bound<(element<OUT>::high <= 0x7fffffffLL)>::type limit;
+    const limit low = (limit)element<OUT>::low;
+    const limit high = (limit)element<OUT>::high;
+#ifdef CUVIL_SIM_COUNT
+    if (x < low) sim::count_low(LAYER);
+    if (x > high) sim::count_high(LAYER);
+#endif
+    X y = x;
+    if (y > high) y = high;
+    if (y < low) y = low;
+    return OUT(y);
+}
+
+// ---- AXI4-Stream -------------------------------------------------------------------------------------------------------
+//
+// One tensor of COUNT elements of type T is sent as the bytes of its C-contiguous NumPy array:
+//   * each element fills its container: 8, 16, 32 or 64 bits for up to 8, 16, 32 or 64 bits of width; signed values are
+//     sign-extended, unsigned ones zero-extended; on the way in the spare high bits are ignored;
+//   * elements follow each other in memory order, little-endian: element e sits in word e / PER at bit (e % PER) * container,
+//     PER = BITS / container elements a word;
+//   * every tensor starts at a fresh word: it takes ceil(COUNT / PER) words, and the spare bytes of the last are zero
+//     (ignored on the way in);
+//   * keep and strb have one bit a byte, set where the byte belongs to an element;
+//   * `last` is set on a tensor's final word, if the caller asks for it; it is ignored on the way in, so that one transfer
+//     may carry many samples.
+// On the lane side the same elements come as ceil(COUNT / LANES) words of LANES lanes; spare lanes of the last word are zero
+// (ignored on the way out). COUNT, LANES and PER need not divide each other: where neither LANES nor PER divides the other,
+// one element moves a cycle, else one AXI word or one lane word, whichever is narrower.
+
+namespace axis {
+
+template <int BITS, class T, int LANES, int COUNT> struct shape {
+    static const int container = element<T>::container_bits;
+    static_assert(container <= BITS, "an element must fit in one AXI4-Stream word");
+    static_assert(COUNT > 0 && LANES > 0, "a tensor has at least one element and a word at least one lane");
+    static const int per = BITS / container;
+    static const int words = (COUNT + per - 1) / per;
+    static const int vecs = (COUNT + LANES - 1) / LANES;
+    static const int tail_bytes = (COUNT - (words - 1) * per) * (container / 8);
+    // 0: several (or one) AXI words a lane word; 1: several lane words an AXI word; 2: neither.
+    static const int kind = LANES % per == 0 ? 0 : per % LANES == 0 ? 1 : 2;
+    static const int ratio = kind == 0 ? LANES / per : kind == 1 ? per / LANES : 1;
+};
+
+template <int KIND> struct gearbox;
+
+template <int BITS, class S> void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ap_uint<BITS> data, int word, bool last) {
+#pragma HLS INLINE
+    const unsigned long long all = ~0ULL >> (64 - BITS / 8);
+    ap_axiu<BITS, 0, 0, 0> axi;
+    axi.data = data;
+    axi.keep = word == S::words - 1 ? all >> (BITS / 8 - S::tail_bytes) : all;
+    axi.strb = axi.keep;
+    axi.last = last && word == S::words - 1;
+    out.write(axi);
+}
+
+template <> struct gearbox<0> {
+    template <int BITS, class T, int LANES, int COUNT>
+    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        vec<T, LANES> lanes;
+#pragma HLS ARRAY_PARTITION variable=lanes.v complete
+        for (int i = 0; i < S::vecs; ++i) {
+            for (int part = 0; part < S::ratio; ++part) {
+#pragma HLS PIPELINE II=1
+                const int word = i * S::ratio + part;
+                ap_uint<BITS> data = 0;
+                if (word < S::words) data = in.read().data;
+                for (int p = 0; p < S::per; ++p) {
+#pragma HLS UNROLL
+                    const ap_uint<S::container> bits = data >> (p * S::container);
+                    lanes.v[part * S::per + p] = word * S::per + p < COUNT ? T(bits) : T(0);
+                }
+                if (part == S::ratio - 1) out.write(lanes);
+            }
+        }
+    }
+    template <int BITS, class T, int LANES, int COUNT>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        vec<T, LANES> lanes;
+#pragma HLS ARRAY_PARTITION variable=lanes.v complete
+        for (int i = 0; i < S::vecs; ++i) {
+            for (int part = 0; part < S::ratio; ++part) {
+#pragma HLS PIPELINE II=1
+                const int word = i * S::ratio + part;
+                if (part == 0) lanes = in.read();
+                ap_uint<BITS> data = 0;
+                for (int p = 0; p < S::per; ++p) {
+#pragma HLS UNROLL
+                    const ap_uint<S::container> bits = lanes.v[part * S::per + p];
+                    if (word * S::per + p < COUNT) data |= ap_uint<BITS>(bits) << (p * S::container);
+                }
+                if (word < S::words) put<BITS, S>(out, data, word, last);
+            }
+        }
+    }
+};
+
+template <> struct gearbox<1> {
+    template <int BITS, class T, int LANES, int COUNT>
+    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        ap_uint<BITS> data = 0;
+        int part = 0;
+        for (int i = 0; i < S::vecs; ++i) {
+#pragma HLS PIPELINE II=1
+            if (part == 0) data = in.read().data;
+            vec<T, LANES> lanes;
+            for (int l = 0; l < LANES; ++l) {
+#pragma HLS UNROLL
+                const ap_uint<S::container> bits = data >> (l * S::container);
+                lanes.v[l] = i * LANES + l < COUNT ? T(bits) : T(0);
+            }
+            out.write(lanes);
+            data >>= LANES * S::container;
+            part = part == S::ratio - 1 ? 0 : part + 1;
+        }
+    }
+    template <int BITS, class T, int LANES, int COUNT>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        ap_uint<BITS> data = 0;
+        int part = 0, word = 0;
+        for (int i = 0; i < S::vecs; ++i) {
+#pragma HLS PIPELINE II=1
+            const vec<T, LANES> lanes = in.read();
+            for (int l = 0; l < LANES; ++l) {
+#pragma HLS UNROLL
+                const ap_uint<S::container> bits = lanes.v[l];
+                if (i * LANES + l < COUNT) data |= ap_uint<BITS>(bits) << ((part * LANES + l) * S::container);
+            }
+            if (part == S::ratio - 1 || i == S::vecs - 1) {
+                put<BITS, S>(out, data, word, last);
+                data = 0;
+                part = 0;
+                ++word;
+            } else {
+                ++part;
+            }
+        }
+    }
+};
+
+template <> struct gearbox<2> {
+    template <int BITS, class T, int LANES, int COUNT>
+    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        vec<T, LANES> lanes;
+#pragma HLS ARRAY_PARTITION variable=lanes.v complete
+        ap_uint<BITS> data = 0;
+        int part = 0, lane = 0;
+        for (int e = 0; e < COUNT; ++e) {
+#pragma HLS PIPELINE II=1
+            if (part == 0) data = in.read().data;
+            const ap_uint<S::container> bits = data;
+            for (int l = 0; l < LANES; ++l) {
+#pragma HLS UNROLL
+                if (l == lane) lanes.v[l] = T(bits);
+                else if (lane == 0) lanes.v[l] = T(0);
+            }
+            if (lane == LANES - 1 || e == COUNT - 1) out.write(lanes);
+            data >>= S::container;
+            part = part == S::per - 1 ? 0 : part + 1;
+            lane = lane == LANES - 1 ? 0 : lane + 1;
+        }
+    }
+    template <int BITS, class T, int LANES, int COUNT>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+        typedef shape<BITS, T, LANES, COUNT> S;
+        vec<T, LANES> lanes;
+#pragma HLS ARRAY_PARTITION variable=lanes.v complete
+        ap_uint<BITS> data = 0;
+        int part = 0, lane = 0, word = 0;
+        for (int e = 0; e < COUNT; ++e) {
+#pragma HLS PIPELINE II=1
+            if (lane == 0) lanes = in.read();
+            const ap_uint<S::container> bits = lanes.v[lane];
+            data |= ap_uint<BITS>(bits) << (part * S::container);
+            lane = lane == LANES - 1 ? 0 : lane + 1;
+            if (part == S::per - 1 || e == COUNT - 1) {
+                put<BITS, S>(out, data, word, last);
+                data = 0;
+                part = 0;
+                ++word;
+            } else {
+                ++part;
+            }
+        }
+    }
+};
+
+}  // namespace axis
+
+// One tensor in. Reads exactly ceil(COUNT / PER) words, writes exactly ceil(COUNT / LANES).
+template <int BITS, class T, int LANES, int COUNT>
+void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+    axis::gearbox<axis::shape<BITS, T, LANES, COUNT>::kind>::template in<BITS, T, LANES, COUNT>(in, out);
+}
+
+// One tensor out. `last_tensor` false leaves `last` clear, for all but the final sample of one transfer.
+template <int BITS, class T, int LANES, int COUNT>
+void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last_tensor = true) {
+    axis::gearbox<axis::shape<BITS, T, LANES, COUNT>::kind>::template out<BITS, T, LANES, COUNT>(in, out, last_tensor);
+}
+
+}  // namespace cuvil
+
+#endif
