@@ -1,0 +1,167 @@
+"""Give every temporary buffer of a program a place in one arena, sharing bytes between buffers that are never alive at
+the same time.
+
+Inputs, outputs and constants are never placed: an output is the user's memory and must not serve as scratch, even
+before its own kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cuvil_hw.dtypes import to_numpy
+from cuvil_hw.errors import DoesNotFit
+from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+from cuvil_hw.schedule.resources import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """`offset_bytes`: place of each temporary buffer; `size_bytes`: size of the arena; `lower_bound_bytes`: most bytes
+    alive at once, no arena can be smaller; `lifetimes`: first and last kernel (by position, both included) during which
+    a buffer is in use; `peak_kernel`: position of the kernel that the lower bound comes from, None without buffers."""
+
+    offset_bytes: Mapping[str, int]
+    size_bytes: int
+    lower_bound_bytes: int
+    lifetimes: Mapping[str, tuple[int, int]]
+    alignment: int
+    peak_kernel: int | None
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Bytes of a buffer, dense: elements × size of the dtype's NumPy container."""
+    return buffer.type.size * to_numpy(buffer.type.dtype).itemsize
+
+
+def plan_memory(graph: KernelGraph, *, alignment: int = 64) -> MemoryPlan:
+    """Places for all buffers of role "temp".
+
+    Offsets and the arena's size are multiples of `alignment` (bytes, a power of two; 64 is a cache line and the widest
+    vector). A kernel's output never overlaps its inputs. Several greedy orders are tried and the smallest arena wins.
+    Raises ValueError for a graph whose kernels aren't in topological order, or an alignment that isn't a power of two.
+    """
+    if alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"alignment {alignment} is not a power of two")
+    lifetimes = _lifetimes(graph)
+    size = {n: -(-buffer_bytes(graph.buffers[n]) // alignment) * alignment for n in lifetimes}
+    alive = [sum(size[n] for n, (a, b) in lifetimes.items() if a <= k <= b) for k in range(len(graph.kernels))]
+    bound = max(alive, default=0)
+    span = {n: b - a + 1 for n, (a, b) in lifetimes.items()}
+    orders = (
+        sorted(lifetimes, key=lambda n: (-size[n], lifetimes[n], n)),
+        sorted(lifetimes, key=lambda n: (-size[n] * span[n], lifetimes[n], n)),
+        sorted(lifetimes, key=lambda n: (lifetimes[n][0], -size[n], n)),
+    )
+    plans = [_place(order, size, lifetimes) for order in orders]
+    arena, offsets = min(((max((o + size[n] for n, o in p.items()), default=0), p) for p in plans), key=lambda p: p[0])
+    return MemoryPlan(
+        offset_bytes={n: offsets[n] for n in lifetimes},
+        size_bytes=arena,
+        lower_bound_bytes=bound,
+        lifetimes=lifetimes,
+        alignment=alignment,
+        peak_kernel=alive.index(bound) if bound else None,
+    )
+
+
+def _is_temp(graph: KernelGraph, name: str) -> bool:
+    return graph.buffers[name].role == "temp" and name not in graph.inputs and name not in graph.outputs
+
+
+def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
+    """Of each temporary buffer that a kernel writes: from its first write to its last use."""
+    result: dict[str, tuple[int, int]] = {}
+    for position, kernel in enumerate(graph.kernels):
+        for name in kernel.inputs:
+            if _is_temp(graph, name):
+                if name not in result:
+                    raise ValueError(f"kernel {kernel.name} reads {name} before any kernel has written it")
+                result[name] = (result[name][0], position)
+        if _is_temp(graph, kernel.output):
+            result[kernel.output] = (result.get(kernel.output, (position, position))[0], position)
+    return result
+
+
+def _place(
+    order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """Each buffer in turn goes into the tightest gap between those already placed that live at the same time."""
+    offsets: dict[str, int] = {}
+    for name in order:
+        start, end = lifetimes[name]
+        taken = sorted(
+            (offsets[n], offsets[n] + size[n])
+            for n in offsets
+            if size[n] and lifetimes[n][0] <= end and start <= lifetimes[n][1]
+        )
+        free_from, best_gap, best = 0, None, None
+        for low, high in taken:
+            gap = low - free_from
+            if gap >= size[name] and (best_gap is None or gap < best_gap):
+                best_gap, best = gap, free_from
+            free_from = max(free_from, high)
+        offsets[name] = 0 if size[name] == 0 else free_from if best is None else best
+    return offsets
+
+
+def verify_plan(graph: KernelGraph, plan: MemoryPlan) -> list[str]:
+    """Everything wrong with a plan, in words; empty when it is sound.
+
+    Shares nothing with the planner: it runs the kernels' reads and writes over the arena and watches who holds each
+    byte, so lifetimes aren't trusted either.
+    """
+    faults: list[str] = []
+    extent: dict[str, range] = {}
+    for name, buffer in graph.buffers.items():
+        placed = name in plan.offset_bytes
+        scratch = buffer.role == "temp" and name not in (*graph.inputs, *graph.outputs)
+        if placed and not scratch:
+            faults.append(f"{name} has role {buffer.role} and must not be placed")
+        if not scratch:
+            continue
+        if not placed:
+            if graph.producer(name) is not None:
+                faults.append(f"{name} has no place")
+            continue
+        offset = plan.offset_bytes[name]
+        extent[name] = range(offset, offset + buffer_bytes(buffer))
+        if offset % plan.alignment:
+            faults.append(f"{name} is at {offset}, not a multiple of {plan.alignment}")
+        if offset < 0 or extent[name].stop > plan.size_bytes:
+            faults.append(f"{name} at {offset}-{extent[name].stop} is outside the arena of {plan.size_bytes} bytes")
+    holds: set[str] = set()
+    for kernel in graph.kernels:
+        out = extent.get(kernel.output)
+        for name in kernel.inputs:
+            if name in extent and name not in holds:
+                faults.append(f"{kernel.name} reads {name}, which something else has overwritten")
+            if out is not None and name != kernel.output and name in extent and _meet(extent[name], out):
+                faults.append(f"{kernel.name} writes {kernel.output} over its own input {name}")
+        if out is not None:
+            holds = {n for n in holds if not _meet(extent[n], out)} | {kernel.output}
+    return faults
+
+
+def _meet(a: range, b: range) -> bool:
+    return max(a.start, b.start) < min(a.stop, b.stop)
+
+
+def check_live(graph: KernelGraph, plan: MemoryPlan, axes: Sequence[Axis], *, target: str) -> float:
+    """Bytes that a run keeps in memory: arena, inputs, outputs and constants. Raises DoesNotFit when that is more than
+    an axis of rule "live" (in bytes) allows."""
+    kept = [b for n, b in graph.buffers.items() if not _is_temp(graph, n)]
+    need = float(plan.size_bytes + sum(buffer_bytes(b) for b in kept))
+    for axis in axes:
+        if axis.rule == "live" and need > axis.budget:
+            at_peak = graph.kernels[plan.peak_kernel].name if plan.peak_kernel is not None else "inputs and constants"
+            constants = sum(buffer_bytes(b) for b in kept if b.role == "const")
+            nearest = (
+                f"{plan.size_bytes:,} bytes are intermediate results and {constants:,} constants; "
+                f"it takes a target with at least {need / axis.utilisation:,.0f} bytes of {axis.name}"
+            )
+            raise DoesNotFit(
+                layer=at_peak, axis=axis.name, need=need, limit=axis.budget, nearest=nearest, target=target
+            )
+    return need
