@@ -1,0 +1,127 @@
+"""Level2: stock dialects (func, scf, memref, arith, math, vector-free) plus the few ops that none of them has.
+
+`stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `saturate` clips an integer to
+the range of its result type and is counted by simulators. Loops and buffers carry built-in attributes:
+`cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory), `cuvil.partition` (dims), `cuvil.role` on functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdsl.dialects.builtin import IntAttr, IntegerAttr, IntegerType, MemRefType, StringAttr, i32
+from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    param_def,
+    prop_def,
+    result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from cuvil_hw import dtypes
+
+
+@irdl_attr_definition
+class StreamType(ParametrizedAttribute, TypeAttribute):
+    """A FIFO of words of `lanes` elements."""
+
+    name = "cuvil.stream"
+    element: Attribute = param_def()
+    lanes: IntAttr = param_def()
+
+
+def stream_type(element: Attribute, lanes: int) -> StreamType:
+    return StreamType(element, IntAttr(lanes))
+
+
+@irdl_op_definition
+class StreamOp(IRDLOperation):
+    """A FIFO of `depth` words."""
+
+    name = "cuvil.level2.stream"
+    depth = prop_def(IntegerAttr)
+    output = result_def(StreamType)
+
+    def __init__(self, type: StreamType, depth: int) -> None:
+        super().__init__(result_types=[type], properties={"depth": IntegerAttr(depth, i32)})
+
+
+def _check_word(op: IRDLOperation, stream: SSAValue, word: SSAValue) -> None:
+    s, w = stream.type, word.type
+    if not isinstance(s, StreamType) or not isinstance(w, MemRefType):
+        raise VerifyException(f"{op.name}: takes a stream and a word")
+    if w.element_type != s.element or list(w.get_shape()) != [s.lanes.data]:
+        raise VerifyException(f"{op.name}: word {w} doesn't fit stream {s}")
+
+
+@irdl_op_definition
+class StreamReadOp(IRDLOperation):
+    """word ← stream; waits while the stream is empty."""
+
+    name = "cuvil.level2.stream_read"
+    stream = operand_def(StreamType)
+    word = operand_def(MemRefType)
+
+    def __init__(self, stream: SSAValue, word: SSAValue) -> None:
+        super().__init__(operands=[stream, word])
+
+    def verify_(self) -> None:
+        _check_word(self, self.stream, self.word)
+
+
+@irdl_op_definition
+class StreamWriteOp(IRDLOperation):
+    """stream ← word; waits while the stream is full."""
+
+    name = "cuvil.level2.stream_write"
+    stream = operand_def(StreamType)
+    word = operand_def(MemRefType)
+
+    def __init__(self, stream: SSAValue, word: SSAValue) -> None:
+        super().__init__(operands=[stream, word])
+
+    def verify_(self) -> None:
+        _check_word(self, self.stream, self.word)
+
+
+@irdl_op_definition
+class SaturateOp(IRDLOperation):
+    """Clip a signed integer to the range of `dtype` and narrow it. `layer` indexes the simulator's counters."""
+
+    name = "cuvil.level2.saturate"
+    value = operand_def(IntegerType)
+    dtype = prop_def(StringAttr)
+    layer = prop_def(IntegerAttr)
+    output = result_def(IntegerType)
+
+    def __init__(self, value: SSAValue, dtype: str, layer: int, result: Attribute) -> None:
+        super().__init__(
+            operands=[value],
+            result_types=[result],
+            properties={"dtype": StringAttr(dtype), "layer": IntegerAttr(layer, i32)},
+        )
+
+    def verify_(self) -> None:
+        width = dtypes.int_width(self.dtype.data)
+        if width is None or not isinstance(self.output.type, IntegerType) or self.output.type.width.data != width[1]:
+            raise VerifyException(f"saturate to {self.dtype.data} can't give {self.output.type}")
+
+
+def dialect() -> Dialect:
+    return Dialect("cuvil", [StreamOp, StreamReadOp, StreamWriteOp, SaturateOp], [StreamType])
+
+
+def signless(dtype: str) -> Any:
+    """Level2 element type of a dtype: floats as they are, integers signless (signedness is in the ops), bool as i1."""
+    from xdsl.dialects.builtin import IndexType
+
+    from cuvil_hw.ir.level1 import element_type
+
+    if dtype == "index":
+        return IndexType()
+    width = dtypes.int_width(dtype)
+    return IntegerType(width[1]) if width else element_type(dtype)

@@ -1,0 +1,382 @@
+"""Scalar expressions into level2 ops, inserted at one place in a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import arith, math, memref, scf
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    StringAttr,
+    UnitAttr,
+    i32,
+    i64,
+)
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import level2
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds, walk
+from cuvil_hw.ir.program import ConstantStore
+
+INDEX = IndexType()
+
+
+class Tables:
+    """Constant tables of a module: one `memref.global` each, equal arrays once."""
+
+    def __init__(self, constants: ConstantStore) -> None:
+        self._constants = constants
+        self._symbols: dict[str, str] = {}
+        self.ops: list[memref.GlobalOp] = []
+
+    def add(self, array: Any, dtype: str, hint: str) -> tuple[str, MemRefType[Any]]:
+        """Symbol and type of the table that holds `array`."""
+        data = np.asarray(array)
+        digest = self._constants.add(data, dtype)
+        kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(data.shape))
+        if digest not in self._symbols:
+            symbol = hint
+            while symbol in self._symbols.values():
+                symbol += "_"
+            self._symbols[digest] = symbol
+            op = memref.GlobalOp.get(StringAttr(symbol), kind, UnitAttr(), constant=UnitAttr())
+            op.attributes["cuvil.handle"] = StringAttr(digest)
+            op.attributes["cuvil.dtype"] = StringAttr(dtype)
+            self.ops.append(op)
+        return self._symbols[digest], kind
+
+
+@dataclass(frozen=True)
+class Env:
+    """What the leaves of an expression stand for at the place of insertion."""
+
+    iters: Mapping[str, SSAValue] = field(default_factory=dict)
+    load: Callable[[Load, Emitter, Env], SSAValue] | None = None
+    lookup: Callable[[Lookup, Emitter, Env], SSAValue] | None = None
+    reduce: Callable[[Reduce, Emitter, Env], SSAValue] | None = None
+    states: tuple[SSAValue, ...] = ()
+
+
+class Emitter:
+    """Appends ops to `block`. Constants go to the start of the outermost block, once each."""
+
+    def __init__(self, block: Block, tables: Tables, layer: int = 0) -> None:
+        self.block = block
+        self.tables = tables
+        self.layer = layer
+        self._entry = block
+        self._constants: dict[tuple[float | int, str], SSAValue] = {}
+
+    def put(self, op: Operation, name: str = "") -> SSAValue:
+        """Append `op`; returns its result. `name` hints what the renderer calls it."""
+        self.block.add_op(op)
+        if name:
+            op.attributes["cuvil.name"] = StringAttr(name)
+        return op.results[0]
+
+    def do(self, op: Operation) -> None:
+        """Append an op without a result."""
+        self.block.add_op(op)
+
+    def const(self, value: float | int | bool, dtype: str) -> SSAValue:
+        key = (repr(value) if isinstance(value, float) else int(value), dtype)
+        if key not in self._constants:
+            kind = level2.signless(dtype)
+            if dtypes.is_float(dtype):
+                op = arith.ConstantOp(FloatAttr(float(value), kind))
+            else:
+                width = dtypes.int_width(dtype)
+                number = int(value)
+                if width and not width[0] and number >= 1 << (width[1] - 1):
+                    number -= 1 << width[1]  # signless storage of an unsigned value
+                op = arith.ConstantOp(IntegerAttr(number, kind))
+            if self._entry.first_op is None:
+                self._entry.add_op(op)
+            else:
+                self._entry.insert_op_before(op, self._entry.first_op)
+            self._constants[key] = op.results[0]  # type: ignore[index]
+        return self._constants[key]  # type: ignore[index]
+
+    # -- structure ------------------------------------------------------------------------------------------------------
+
+    def loop(
+        self,
+        extent: int | SSAValue,
+        name: str,
+        body: Callable[[SSAValue, tuple[SSAValue, ...]], Sequence[SSAValue] | None],
+        init: Sequence[SSAValue] = (),
+        pipeline: int = 0,
+        unroll: bool = False,
+        start: int | SSAValue = 0,
+    ) -> tuple[SSAValue, ...]:
+        """`for name in start..extent`: body(i, carried) returns the next carried values. Returns the last ones."""
+        inner = Block(arg_types=[INDEX, *[v.type for v in init]])
+        inner.args[0].name_hint = name
+        with self._inside(inner):
+            carried = body(inner.args[0], tuple(inner.args[1:])) or ()
+            inner.add_op(scf.YieldOp(*carried))
+        lower = self.const(start, "index") if isinstance(start, int) else start
+        upper = self.const(extent, "index") if isinstance(extent, int) else extent
+        op = scf.ForOp(lower, upper, self.const(1, "index"), list(init), Region(inner))
+        op.attributes["cuvil.name"] = StringAttr(name)
+        if pipeline:
+            op.attributes["cuvil.pipeline"] = IntegerAttr(pipeline, i32)
+        if unroll:
+            op.attributes["cuvil.unroll"] = UnitAttr()
+        self.block.add_op(op)
+        return tuple(op.results)
+
+    def branch(
+        self,
+        cond: SSAValue,
+        then: Callable[[], Sequence[SSAValue] | None],
+        other: Callable[[], Sequence[SSAValue] | None] | None = None,
+    ) -> tuple[SSAValue, ...]:
+        """`if cond`: both sides return values of the same types (or nothing)."""
+        blocks = []
+        values: Sequence[SSAValue] = ()
+        for side in (then, other):
+            block = Block()
+            if side is not None:
+                with self._inside(block):
+                    values = side() or ()
+                    block.add_op(scf.YieldOp(*values))
+            blocks.append(block)
+        regions = [Region(blocks[0]), Region(blocks[1]) if other is not None else Region()]
+        op = scf.IfOp(cond, [v.type for v in values], *regions)
+        self.block.add_op(op)
+        return tuple(op.results)
+
+    @contextmanager
+    def _inside(self, block: Block) -> Iterator[None]:
+        outer, self.block = self.block, block
+        try:
+            yield
+        finally:
+            self.block = outer
+
+    # -- memory ---------------------------------------------------------------------------------------------------------
+
+    def alloca(
+        self, shape: Sequence[int], dtype: str, name: str, *, word: bool = False, bind: str = "", partition: Sequence[int] = (),
+        reshape: Sequence[int] = (),
+    ) -> SSAValue:  # fmt: skip
+        """A local array (a register for shape ())."""
+        kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(shape))
+        op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
+        assert op.memref.type == kind
+        if word:
+            op.attributes["cuvil.word"] = UnitAttr()
+        if bind:
+            op.attributes["cuvil.bind"] = StringAttr(bind)
+        if partition:
+            op.attributes["cuvil.partition"] = DenseArrayBase.from_list(i64, list(partition))
+        if reshape:
+            op.attributes["cuvil.reshape"] = DenseArrayBase.from_list(i64, list(reshape))
+        return self.put(op, name)
+
+    def load(self, buffer: SSAValue, *at: SSAValue) -> SSAValue:
+        return self.put(memref.LoadOp.get(buffer, list(at)))
+
+    def store(self, value: SSAValue, buffer: SSAValue, *at: SSAValue) -> None:
+        self.do(memref.StoreOp.get(value, buffer, list(at)))
+
+    def table(self, array: Any, dtype: str, hint: str, **attributes: Sequence[int] | str) -> SSAValue:
+        """A constant table in scope. `attributes`: `reshape`/`partition` dims, `bind`."""
+        symbol, kind = self.tables.add(array, dtype, hint)
+        op = memref.GetGlobalOp(symbol, kind)
+        for key, value in attributes.items():
+            op.attributes[f"cuvil.{key}"] = (
+                StringAttr(value) if isinstance(value, str) else DenseArrayBase.from_list(i64, list(value))
+            )
+        return self.put(op)
+
+    # -- expressions ----------------------------------------------------------------------------------------------------
+
+    def value(self, e: Expr, env: Env) -> SSAValue:
+        """Compute `e`; nodes that it shares are computed once."""
+        return self._emit(e, env, {})
+
+    def _emit(self, e: Expr, env: Env, memo: dict[int, SSAValue]) -> SSAValue:
+        if id(e) not in memo:
+            memo[id(e)] = self._node(e, env, memo)
+        return memo[id(e)]
+
+    def _node(self, e: Expr, env: Env, memo: dict[int, SSAValue]) -> SSAValue:
+        match e:
+            case Const():
+                return self.const(e.value, e.dtype)
+            case Iter():
+                return env.iters[e.name]
+            case State():
+                return env.states[e.k]
+            case Load():
+                if env.load is None:
+                    raise CuvilError(f"no way to load {e.buffer} here")
+                return env.load(e, self, env)
+            case Lookup():
+                if env.lookup is not None:
+                    return env.lookup(e, self, env)
+                table = self.table(np.asarray(e.values), e.dtype, f"table{len(self.tables.ops)}")
+                return self.load(table, self._emit(e.index, env, memo))
+            case Reduce():
+                if env.reduce is None:
+                    raise CuvilError("no way to reduce here")
+                return env.reduce(e, self, env)
+            case Select():
+                return self._select(e, env, memo)
+            case Apply(op="cast"):
+                return self._cast(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
+            case Apply(op="saturate"):
+                return self._saturate(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
+            case Apply():
+                args = [self._emit(a, env, memo) for a in e.args]
+                if e.dtype == "index":
+                    return self._index(e, args)
+                return self._apply(e.op, e.args[0].dtype, args)
+        raise CuvilError(f"can't lower {type(e).__name__}")
+
+    def _select(self, e: Select, env: Env, memo: dict[int, SSAValue]) -> SSAValue:
+        cond = self._emit(e.cond, env, memo)
+        if any(isinstance(n, Load) for side in (e.then, e.other) for n in walk(side)):
+            sides = [lambda s=s: [self._emit(s, env, dict(memo))] for s in (e.then, e.other)]
+            return self.branch(cond, *sides)[0]
+        return self.put(arith.SelectOp(cond, self._emit(e.then, env, memo), self._emit(e.other, env, memo)))
+
+    def _index(self, e: Apply, args: list[SSAValue]) -> SSAValue:
+        a, b = args
+        if e.op in ("floordiv", "mod"):
+            natural = bounds(e.args[0])[0] >= 0
+            if e.op == "floordiv":
+                return self.put(arith.DivUIOp(a, b) if natural else arith.FloorDivSIOp(a, b))
+            if natural:
+                return self.put(arith.RemUIOp(a, b))
+            q = self.put(arith.FloorDivSIOp(a, b))
+            return self.put(arith.SubiOp(a, self.put(arith.MuliOp(q, b))))
+        ops: dict[str, Any] = {"add": arith.AddiOp, "mul": arith.MuliOp, "min": arith.MinSIOp, "max": arith.MaxSIOp, "sub": arith.SubiOp}
+        return self.put(ops[e.op](a, b))
+
+    def compare(self, op: str, a: SSAValue, b: SSAValue, dtype: str = "index") -> SSAValue:
+        """eq, ne, lt, le, gt, ge of two values; NaN compares as in IEEE."""
+        if dtypes.is_float(dtype):
+            names = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+            return self.put(arith.CmpfOp(a, b, names[op]))
+        unsigned = dtype == "bool" or dtype.startswith("u")
+        names = {o: o if o in ("eq", "ne") else ("u" if unsigned else "s") + o for o in ("eq", "ne", "lt", "le", "gt", "ge")}
+        return self.put(arith.CmpiOp(a, b, names[op]))
+
+    def _apply(self, op: str, dtype: str, args: list[SSAValue]) -> SSAValue:
+        """An operator on operands of `dtype`."""
+        if op in ("eq", "ne", "lt", "le", "gt", "ge"):
+            return self.compare(op, *args, dtype)
+        table = FLOAT_OPS if dtypes.is_float(dtype) else UNSIGNED_OPS if dtype.startswith("u") or dtype == "bool" else SIGNED_OPS
+        if op in table:
+            return self.put(table[op](*args))
+        one = lambda v: self.const(v, dtype)  # noqa: E731
+        match op:
+            case "neg":
+                return self.put(arith.SubiOp(one(0), args[0]))
+            case "not":
+                return self.put(arith.XOrIOp(args[0], one(True if dtype == "bool" else -1)))
+            case "abs" if not dtypes.is_float(dtype):
+                negative = self.compare("lt", args[0], one(0), dtype)
+                return self.put(arith.SelectOp(negative, self.put(arith.SubiOp(one(0), args[0])), args[0]))
+            case "isnan":
+                return self.put(arith.CmpfOp(args[0], args[0], "uno"))
+            case "isinf":
+                return self.put(arith.CmpfOp(self.put(math.AbsFOp(args[0])), one(float("inf")), "oeq"))
+            case "sigmoid":
+                e = self.put(math.ExpOp(self.put(arith.NegfOp(args[0]))))
+                return self.put(arith.DivfOp(one(1.0), self.put(arith.AddfOp(one(1.0), e))))
+            case "mod":  # the sign of the divisor, as Python and NumPy
+                return self._floor_mod(dtype, *args)
+        raise CuvilError(f"can't lower {op} on {dtype}")
+
+    def _floor_mod(self, dtype: str, a: SSAValue, b: SSAValue) -> SSAValue:
+        real = dtypes.is_float(dtype)
+        r = self.put(arith.RemfOp(a, b) if real else arith.RemSIOp(a, b))
+        zero = self.const(0, dtype)
+        differs = self.put(arith.XOrIOp(self.compare("lt", r, zero, dtype), self.compare("lt", b, zero, dtype)))
+        wrong = self.put(arith.AndIOp(self.compare("ne", r, zero, dtype), differs))
+        return self.put(arith.SelectOp(wrong, self.put(arith.AddfOp(r, b) if real else arith.AddiOp(r, b)), r))
+
+    def _saturate(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
+        slo, shi = dtypes.int_range(source)
+        lo, hi = dtypes.int_range(dtype)
+        if lo <= slo and shi <= hi:
+            return self._cast(v, source, dtype)
+        if source.startswith("u"):
+            v, source = self._cast(v, source, f"i{int(source[1:]) + 1}"), f"i{int(source[1:]) + 1}"
+        return self.put(level2.SaturateOp(v, dtype, self.layer, level2.signless(dtype)))
+
+    def _cast(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
+        to = level2.signless(dtype)
+        if source == dtype:
+            return v
+        if dtypes.is_float(source):
+            if dtypes.is_float(dtype):
+                wider = int(dtype[1:]) > int(source[1:])
+                return self.put(arith.ExtFOp(v, to) if wider else arith.TruncFOp(v, to))
+            return self._float_to_int(v, source, dtype)
+        unsigned = source == "bool" or source.startswith("u")
+        if dtypes.is_float(dtype):
+            return self.put(arith.UIToFPOp(v, to) if unsigned else arith.SIToFPOp(v, to))
+        if dtype == "bool":
+            return self.compare("ne", v, self.const(0, source), source)
+        if dtype == "index":
+            return self.put(arith.IndexCastUIOp(v, INDEX) if unsigned else arith.IndexCastOp(v, INDEX))
+        if source == "index":
+            return self.put(arith.IndexCastOp(v, to))
+        have = 1 if source == "bool" else int(source[1:])
+        want = int(dtype[1:])
+        if want > have:
+            return self.put(arith.ExtUIOp(v, to) if unsigned else arith.ExtSIOp(v, to))
+        return self.put(arith.TruncIOp(v, to)) if want < have else v
+
+    def _float_to_int(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
+        """Truncates; NaN → 0; out of range → the nearest value of the range."""
+        if dtype == "bool":
+            return self.compare("ne", v, self.const(0.0, source), source)
+        lo, hi = dtypes.int_range(dtype)
+        container = dtypes.to_numpy(source).type
+        with np.errstate(over="ignore"):
+            above = container(float(hi) + 1.0)  # a power of two, or infinity in f16
+        below_top = float(np.nextafter(above, container(0)))
+        zero = self.const(0.0, source)
+        number = self.put(arith.SelectOp(self._apply("isnan", source, [v]), zero, v))
+        clipped = self._apply("min", source, [self._apply("max", source, [number, self.const(float(lo), source)]), self.const(below_top, source)])
+        convert = arith.FPToUIOp if dtype.startswith("u") else arith.FPToSIOp
+        whole = self.put(convert(clipped, level2.signless(dtype)))
+        if np.isinf(above):
+            return whole
+        over = self.compare("ge", number, self.const(float(above), source), source)
+        return self.put(arith.SelectOp(over, self.const(hi, dtype), whole))
+
+
+SIGNED_OPS: Mapping[str, Any] = {
+    "add": arith.AddiOp, "sub": arith.SubiOp, "mul": arith.MuliOp, "div": arith.DivSIOp, "floordiv": arith.FloorDivSIOp,
+    "rem": arith.RemSIOp, "min": arith.MinSIOp, "max": arith.MaxSIOp, "and": arith.AndIOp, "or": arith.OrIOp,
+    "xor": arith.XOrIOp, "shl": arith.ShLIOp, "shr": arith.ShRSIOp,
+}  # fmt: skip
+UNSIGNED_OPS: Mapping[str, Any] = {
+    **SIGNED_OPS, "div": arith.DivUIOp, "floordiv": arith.DivUIOp, "rem": arith.RemUIOp, "mod": arith.RemUIOp,
+    "min": arith.MinUIOp, "max": arith.MaxUIOp, "shr": arith.ShRUIOp,
+}  # fmt: skip
+FLOAT_OPS: Mapping[str, Any] = {
+    "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "min": arith.MinimumfOp,
+    "max": arith.MaximumfOp, "rem": arith.RemfOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
+    "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin": math.SinOp,
+    "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil": math.CeilOp,
+    "round": math.RoundEvenOp,
+}  # fmt: skip
+
