@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, IntegerType, MemRefType, StringAttr, i32
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
@@ -109,6 +110,13 @@ class SaturateOp(IRDLOperation):
         width = dtypes.int_width(self.dtype.data)
         if width is None or not isinstance(self.output.type, IntegerType) or self.output.type.width.data != width[1]:
             raise VerifyException(f"saturate to {self.dtype.data} can't give {self.output.type}")
+
+
+@irdl_op_definition
+class RemFOp(FloatingPointLikeBinaryOperation):
+    """MLIR's arith.remf (C fmod), which xDSL's arith dialect doesn't have yet."""
+
+    name = "arith.remf"
 
 
 def dialect() -> Dialect:

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
     FloatAttr,
     IndexType,
     IntegerAttr,
+    IntegerType,
     MemRefType,
     StringAttr,
     UnitAttr,
@@ -304,7 +305,7 @@ class Emitter:
 
     def _floor_mod(self, dtype: str, a: SSAValue, b: SSAValue) -> SSAValue:
         real = dtypes.is_float(dtype)
-        r = self.put(arith.RemfOp(a, b) if real else arith.RemSIOp(a, b))
+        r = self.put(level2.RemFOp(a, b) if real else arith.RemSIOp(a, b))
         zero = self.const(0, dtype)
         differs = self.put(arith.XOrIOp(self.compare("lt", r, zero, dtype), self.compare("lt", b, zero, dtype)))
         wrong = self.put(arith.AndIOp(self.compare("ne", r, zero, dtype), differs))
@@ -334,7 +335,8 @@ class Emitter:
         if dtype == "bool":
             return self.compare("ne", v, self.const(0, source), source)
         if dtype == "index":
-            return self.put(arith.IndexCastUIOp(v, INDEX) if unsigned else arith.IndexCastOp(v, INDEX))
+            wide = self.put(arith.ExtUIOp(v, IntegerType(64))) if unsigned and source != "u64" else v
+            return self.put(arith.IndexCastOp(wide, INDEX))
         if source == "index":
             return self.put(arith.IndexCastOp(v, to))
         have = 1 if source == "bool" else int(source[1:])
@@ -374,7 +376,7 @@ UNSIGNED_OPS: Mapping[str, Any] = {
 }  # fmt: skip
 FLOAT_OPS: Mapping[str, Any] = {
     "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "min": arith.MinimumfOp,
-    "max": arith.MaximumfOp, "rem": arith.RemfOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
+    "max": arith.MaximumfOp, "rem": level2.RemFOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
     "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin": math.SinOp,
     "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil": math.CeilOp,
     "round": math.RoundEvenOp,
