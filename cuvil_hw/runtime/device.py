@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -47,13 +46,13 @@ class Loaded(Protocol):
         Safe to call from several threads. Raises DeviceError."""
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Per layer: what the device counted since it was loaded, e.g. {"conv1": {"saturated_high": 3}}; {} if nothing."""
+        """Per layer: what was counted since it was loaded, e.g. {"conv1": {"saturated_high": 3}}; {} if nothing."""
 
     def close(self) -> None: ...
 
 
 class Device(Protocol):
-    """A piece of hardware, a simulator, or nothing at all ("null"). Raises ToolNotFound on `load` when it can't run here."""
+    """A piece of hardware, a simulator, or nothing at all ("null"). `load` raises ToolNotFound when it can't."""
 
     name: str
     interface: str  # "hw" | "sim" | "null"

@@ -1,0 +1,82 @@
+"""Cuvil: compile a PyTorch or ONNX model for an FPGA, a processor or another device, and run it.
+
+    program = cuvil.compile(model, "pynq-z2", example_inputs=x, calibration=data)
+    y = program(x)
+    program.save("model.cuvil")
+    y = cuvil.load("model.cuvil")(x)
+
+Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cuvil_hw.api import compile as compile
+    from cuvil_hw.errors import ArtifactError as ArtifactError
+    from cuvil_hw.errors import BuildFailed as BuildFailed
+    from cuvil_hw.errors import CuvilError as CuvilError
+    from cuvil_hw.errors import DeviceError as DeviceError
+    from cuvil_hw.errors import DoesNotFit as DoesNotFit
+    from cuvil_hw.errors import InputError as InputError
+    from cuvil_hw.errors import ProfileError as ProfileError
+    from cuvil_hw.errors import ToolNotFound as ToolNotFound
+    from cuvil_hw.errors import Unsupported as Unsupported
+    from cuvil_hw.profile import builtin_profiles as targets
+    from cuvil_hw.runtime.executable import Executable as Executable
+    from cuvil_hw.runtime.executable import load as load
+    from cuvil_hw.version import VERSION as __version__
+
+_WHERE = {
+    "compile": ("cuvil_hw.api", "compile"),
+    "load": ("cuvil_hw.runtime.executable", "load"),
+    "Executable": ("cuvil_hw.runtime.executable", "Executable"),
+    "targets": ("cuvil_hw.profile", "builtin_profiles"),
+    "__version__": ("cuvil_hw.version", "VERSION"),
+    **{
+        name: ("cuvil_hw.errors", name)
+        for name in (
+            "ArtifactError",
+            "BuildFailed",
+            "CuvilError",
+            "DeviceError",
+            "DoesNotFit",
+            "InputError",
+            "ProfileError",
+            "ToolNotFound",
+            "Unsupported",
+        )
+    },
+}
+
+__all__ = [
+    "ArtifactError",
+    "BuildFailed",
+    "CuvilError",
+    "DeviceError",
+    "DoesNotFit",
+    "Executable",
+    "InputError",
+    "ProfileError",
+    "ToolNotFound",
+    "Unsupported",
+    "__version__",
+    "compile",
+    "load",
+    "targets",
+]
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'cuvil' has no attribute {name!r}")
+    value = getattr(import_module(where[0]), where[1])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,287 @@
+"""The `.cuvil` file: everything that one compiled model needs to run, verified before any of it is used.
+
+It is a zip archive that any tool can list. So that equal content gives equal bytes, members are stored uncompressed
+(the output of a compressor depends on its version), sorted by name, dated 1980-01-01, with mode 0644:
+
+    manifest.json    what the program is; size and SHA-256 of every other member (runtime/manifest.py)
+    level1.mlir      the IR that was compiled
+    weights.json     name → dtype, shape, offset of each constant in weights.bin
+    weights.bin      constants, little-endian, row-major, each at a multiple of 64 bytes
+    sources/…        generated sources and whatever else the build plan holds
+    products/…       what the tools made of them
+    report.json      the compiler's report
+
+The archive's comment ends the file: "cuvil-artifact/1 sha256:" and 64 hex digits, the digest of every byte before
+them. A byte changed anywhere, a cut or an appended byte is therefore refused. The digest guards against damage, not
+against an author who means harm; what such a file could do is bounded: nothing is unpickled, nothing is compressed, no
+name leaves its folder, members must be exactly those that the manifest lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import secrets
+import stat
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.build import check_paths, write_files
+from cuvil_hw.errors import ArtifactError, CuvilError
+from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.manifest import FORMAT, FORMAT_VERSION, Manifest, Member, from_json, to_json
+
+MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"
+WEIGHTS, WEIGHT_INDEX = "weights.bin", "weights.json"
+SOURCES, PRODUCTS = "sources/", "products/"
+_FIXED = {LEVEL1, REPORT, WEIGHTS, WEIGHT_INDEX}
+MAX_BYTES = 16 << 30
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_MEMBERS = 50_000
+
+_TRAILER = re.compile(rb"cuvil-artifact/([0-9]{1,9}) sha256:([0-9a-f]{64})\Z")
+_HEX = 64
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = (stat.S_IFREG | 0o644) << 16
+_UNIX = 3
+_ALIGN = 64
+# What zipfile and the structures below it raise on malformed archives.
+_MALFORMED = (zipfile.BadZipFile, ValueError, LookupError, struct.error, RuntimeError, EOFError, OSError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The manifest and every other member by name ("level1.mlir", "sources/top.cpp", …)."""
+
+    manifest: Manifest
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def constants(self) -> dict[str, Array]:
+        """The named arrays of weights.bin, read-only views."""
+        return unpack_weights(self.files)
+
+
+def assemble(
+    manifest: Manifest,
+    *,
+    level1: str,
+    report: Mapping[str, Any],
+    constants: Mapping[str, Array],
+    sources: Mapping[str, bytes],
+    products: Mapping[str, bytes],
+) -> Artifact:
+    """An artifact from its parts; `sources` and `products` by relative POSIX path, no path in both.
+
+    Raises ArtifactError for a bad file name or a value that has no JSON form."""
+    files = {LEVEL1: level1.encode("utf-8"), **pack_weights(constants)}
+    files.update({SOURCES + name: data for name, data in sources.items()})
+    files.update({PRODUCTS + name: data for name, data in products.items()})
+    try:
+        check_paths([*sources, *products])
+        files[REPORT] = canonical.dump(report)
+    except (CuvilError, TypeError, ValueError) as e:
+        raise ArtifactError(f"artifact of {manifest.model}: {e}") from e
+    return Artifact(manifest, files)
+
+
+def to_bytes(artifact: Artifact) -> bytes:
+    """The file's content: equal artifacts give equal bytes. Raises ArtifactError for what no artifact may hold."""
+    try:
+        _check_names(artifact.files)
+        members = {name: Member(len(data), _sha256(data)) for name, data in artifact.files.items()}
+        content = {**artifact.files, MANIFEST: to_json(artifact.manifest, members)}
+    except (TypeError, ValueError, CuvilError) as e:
+        raise ArtifactError(f"artifact of {artifact.manifest.model}: {e}") from e
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(content):
+            info = zipfile.ZipInfo(name, _DATE)
+            info.create_system, info.external_attr = _UNIX, _MODE
+            archive.writestr(info, content[name])
+        archive.comment = f"{FORMAT} sha256:{'0' * _HEX}".encode()
+    body = memoryview(buffer.getbuffer())[:-_HEX]
+    return b"".join((body, _sha256(body).encode()))
+
+
+def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
+    """Write the file, or leave what was there: it appears whole, after its bytes have reached the disk.
+
+    Raises ArtifactError when it can't be written (disk full, no permission, a folder of that name)."""
+    data = to_bytes(artifact)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            with open(temporary, "xb", buffering=0) as f:
+                view = memoryview(data)
+                while view:
+                    view = view[f.write(view) :]
+                os.fsync(f.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+    except OSError as e:
+        kept = "; the file that was there is unchanged" if target.is_file() else ""
+        raise ArtifactError(
+            f"{target}: could not be written ({len(data)} bytes): {e.strerror or e}{kept}; "
+            "free space or choose another place"
+        ) from e
+
+
+def read(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Artifact:
+    """The artifact in a file, every byte verified. Raises ArtifactError with the path, the member and what to do."""
+    try:
+        data = _read_file(path, max_bytes)
+    except OSError as e:
+        raise ArtifactError(f"{os.fspath(path)}: could not be read: {e.strerror or e}; check the path") from e
+    return from_bytes(data, os.fspath(path))
+
+
+def from_bytes(data: bytes, origin: str = "artifact") -> Artifact:
+    """The inverse of `to_bytes`; `origin` names the data in errors. Raises ArtifactError."""
+    _check_trailer(data, origin)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return _unpack(archive, len(data), origin)
+    except _MALFORMED as e:
+        raise ArtifactError(f"{origin}: malformed archive ({e}); make it again with cuvil.compile") from e
+
+
+def extract(artifact: Artifact, folder: Path) -> None:
+    """Write sources and products below `folder` (which exists), without "sources/" and "products/"; only the owner may
+    read them. Raises CuvilError when that can't be done."""
+    for prefix, mode in ((SOURCES, 0o600), (PRODUCTS, 0o700)):
+        files = {n.removeprefix(prefix): data for n, data in artifact.files.items() if n.startswith(prefix)}
+        write_files(folder, files, mode=mode)
+
+
+def pack_weights(arrays: Mapping[str, Array]) -> dict[str, bytes]:
+    """weights.bin and weights.json of named arrays."""
+    index, blob = {}, bytearray()
+    for name in sorted(arrays):
+        array = arrays[name]
+        dtype = dtypes.from_numpy(array.dtype)
+        raw = np.ascontiguousarray(array, dtypes.to_numpy(dtype).newbyteorder("<")).tobytes()
+        blob += bytes(-len(blob) % _ALIGN)
+        index[name] = {"dtype": dtype, "shape": list(array.shape), "offset": len(blob), "size": len(raw)}
+        blob += raw
+    return {WEIGHTS: bytes(blob), WEIGHT_INDEX: canonical.dump(index)}
+
+
+def unpack_weights(files: Mapping[str, bytes]) -> dict[str, Array]:
+    """The inverse of `pack_weights`: read-only views into the bytes. Raises ArtifactError for a wrong index."""
+    blob, arrays = files.get(WEIGHTS, b""), {}
+    try:
+        index = canonical.parse(files[WEIGHT_INDEX]) if WEIGHT_INDEX in files else {}
+        for name, entry in index.items():
+            dtype = dtypes.to_numpy(entry["dtype"]).newbyteorder("<")
+            shape, offset, size = tuple(map(int, entry["shape"])), int(entry["offset"]), int(entry["size"])
+            if offset < 0 or size < 0 or offset + size > len(blob):
+                raise ValueError(f"{name} lies outside {WEIGHTS}")
+            stored = np.frombuffer(memoryview(blob)[offset : offset + size], dtype) if size else np.empty(0, dtype)
+            array = stored.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+            array.flags.writeable = False
+            arrays[name] = array
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        raise ArtifactError(f"{WEIGHT_INDEX}: {e}; make the artifact again with cuvil.compile") from e
+    return arrays
+
+
+def _read_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    # Not blocking, so that a pipe or a device by that name is refused and not waited for.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as f:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtifactError(f"{os.fspath(path)}: not a regular file")
+        if status.st_size > max_bytes:
+            raise ArtifactError(
+                f"{os.fspath(path)}: {status.st_size} bytes, more than the limit of {max_bytes}; "
+                "pass max_bytes to cuvil_hw.runtime.artifact.read to allow it"
+            )
+        return f.read()
+
+
+def _check_trailer(data: bytes, origin: str) -> None:
+    match = _TRAILER.search(data[-128:])
+    if match is None:
+        why = "not a Cuvil artifact, or its start is damaged"
+        if data.startswith(b"PK\x03\x04"):
+            why = "cut off, appended to, or another kind of zip archive"
+        raise ArtifactError(f"{origin}: does not end with an artifact's digest ({why}); copy it again or recompile")
+    if _sha256(memoryview(data)[:-_HEX]) != match[2].decode():
+        raise ArtifactError(f"{origin}: damaged, its SHA-256 does not match its content; copy it again or recompile")
+    if int(match[1]) > FORMAT_VERSION:
+        raise ArtifactError(
+            f"{origin}: written by a newer Cuvil (format {int(match[1])}, this one reads {FORMAT_VERSION}); "
+            "upgrade cuvil-hw, or compile with this version"
+        )
+    if int(match[1]) < FORMAT_VERSION:
+        raise ArtifactError(f"{origin}: unknown format {int(match[1])}; recompile with this version")
+
+
+def _unpack(archive: zipfile.ZipFile, file_bytes: int, origin: str) -> Artifact:
+    infos = {info.filename: info for info in archive.infolist()}
+    if len(infos) != len(archive.infolist()) or len(infos) > MAX_MEMBERS:
+        raise ArtifactError(f"{origin}: a member is there twice, or there are more than {MAX_MEMBERS}; recompile")
+    for name, info in infos.items():
+        _check_member(info, name, origin)
+    if sum(info.file_size for info in infos.values()) > file_bytes:
+        raise ArtifactError(f"{origin}: members are larger than the file that holds them; refused")
+    if MANIFEST not in infos or infos[MANIFEST].file_size > MAX_MANIFEST_BYTES:
+        raise ArtifactError(f"{origin}: {MANIFEST} is missing or larger than {MAX_MANIFEST_BYTES} bytes; recompile")
+    try:
+        manifest, members = from_json(archive.read(MANIFEST))
+        _check_names(members)
+    except (ValueError, CuvilError) as e:
+        raise ArtifactError(f"{origin}: {MANIFEST}: {e}; recompile with this version") from e
+    odd = set(infos).symmetric_difference([*members, MANIFEST])
+    if odd:
+        raise ArtifactError(f"{origin}: {min(odd)}: in the archive but not in its manifest, or the reverse; recompile")
+    files = {}
+    for name, member in members.items():
+        content = archive.read(name)
+        if len(content) != member.size or _sha256(content) != member.sha256:
+            raise ArtifactError(f"{origin}: {name}: differs from its digest in the manifest; recompile")
+        files[name] = content
+    return Artifact(manifest, files)
+
+
+def _check_member(info: zipfile.ZipInfo, name: str, origin: str) -> None:
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+        raise ArtifactError(f"{origin}: {name}: is compressed, which Cuvil never does; recompile")
+    if info.flag_bits or info.comment or info.date_time != _DATE:
+        raise ArtifactError(f"{origin}: {name}: is encrypted or has fields that Cuvil does not write; recompile")
+    if info.create_system != _UNIX or info.external_attr != _MODE:
+        raise ArtifactError(f"{origin}: {name}: is not a regular file of mode 0644 (a link or a folder?); refused")
+
+
+def _check_names(names: Mapping[str, Any]) -> None:
+    check_paths(names)
+    for name in names:
+        if name not in _FIXED and not name.startswith((SOURCES, PRODUCTS)):
+            raise CuvilError(f"{name}: no such member; files go below {SOURCES} or {PRODUCTS}")
+    check_paths([n.partition("/")[2] for n in names if n not in _FIXED])
+
+
+def _sha256(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

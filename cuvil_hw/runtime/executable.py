@@ -1,0 +1,287 @@
+"""A compiled program that can be called. Needs NumPy and PyYAML only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime import canonical, registry
+from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
+from cuvil_hw.runtime.inputs import as_array, bind, is_tensor, to_tensor
+from cuvil_hw.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one call gave. `outputs`: fresh arrays (or CPU tensors) in the order of the ports; `samples`: how many ran;
+    `device_seconds`: time on the device for all of them; `counters`: per layer, what the device counted since it was
+    opened, e.g. saturations."""
+
+    outputs: tuple[Any, ...]
+    samples: int
+    device_seconds: float
+    counters: Mapping[str, Mapping[str, int]]
+
+
+def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable:
+    """The program in a `.cuvil` file, on the device called `interface` ("hw", "sim", "null"; None: the one that the
+    artifact names). Every byte of the file is verified first.
+
+    Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
+    executable = Executable(container.read(path), interface)
+    executable.open()
+    return executable
+
+
+class Executable:
+    """A program and the device that it runs on; call it with arrays. Made by `cuvil.compile` and `cuvil.load`.
+
+    The device is opened by `open`, or by the first call, and closed by `close` or at the end of a `with` block. Calls
+    from several threads are safe.
+
+    Calling: one NumPy array, torch tensor or nested list per input, by position or by name. If the first dimension of
+    every input and output is 1, N samples (N ≥ 0) may be passed at once; each gives what it would give alone. Any
+    torch tensor among the inputs makes the results tensors, on the CPU, without gradient. One output comes as it is,
+    several as a tuple. Conversion rules: `cuvil_hw.runtime.inputs.as_array`.
+    """
+
+    def __init__(self, artifact: Artifact, interface: str | None = None) -> None:
+        """Raises ArtifactError when the parts of the artifact don't go together."""
+        self.artifact = artifact
+        self.interface = interface if interface is not None else artifact.manifest.interface
+        self._prologue, self._epilogue = _prepare(artifact)
+        self._state = threading.Condition()
+        self._running = 0
+        self._closed = False
+        self._loaded: Loaded | None = None
+        self._release: weakref.finalize[Any, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.artifact.manifest.model
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self.artifact.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self.artifact.manifest.outputs
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The compiler's report: resources, cycles, choices. A fresh copy."""
+        try:
+            report: dict[str, Any] = canonical.parse(self.artifact.files.get(container.REPORT, b"{}"))
+        except ValueError as e:
+            raise ArtifactError(f"{self.name}: {container.REPORT}: {e}; compile it again") from e
+        return report
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Generated text files by path; binary ones are left out."""
+        found = {}
+        for name, data in self.artifact.files.items():
+            if name.startswith(container.SOURCES) and b"\0" not in data:
+                try:
+                    found[name.removeprefix(container.SOURCES)] = data.decode("utf-8")
+                except UnicodeDecodeError:
+                    continue
+        return found
+
+    @property
+    def ir(self) -> str:
+        """The level1 IR, as MLIR text."""
+        return self.artifact.files.get(container.LEVEL1, b"").decode("utf-8")
+
+    def open(self) -> None:
+        """Open the device now. Raises ToolNotFound, DeviceError or CuvilError when it can't be, ArtifactError when the
+        products are for another kind of machine."""
+        with self._state:
+            self._open()
+
+    def close(self) -> None:
+        """Wait for calls that are running, then free the device and the extracted files. May be called twice."""
+        with self._state:
+            self._closed = True
+            self._state.wait_for(lambda: self._running == 0)
+            if self._release is not None:
+                self._release()
+            self._loaded = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact. Raises ArtifactError."""
+        container.write(path, self.artifact)
+
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        outputs = self.run(*args, **named).outputs
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, /, *args: Any, **named: Any) -> Run:
+        """As calling, but with device time and counters. Raises InputError for wrong inputs, DeviceError from the
+        device or after `close`, and what opening the device raises."""
+        values = bind(self.inputs, args, named)
+        stacks, n = self._stack([as_array(v, port) for v, port in zip(values, self.inputs, strict=True)])
+        with self._state:
+            loaded = self._open()
+            self._running += 1
+        try:
+            outputs, seconds = self._evaluate(loaded, stacks, n)
+            counters = loaded.counters()
+        finally:
+            with self._state:
+                self._running -= 1
+                self._state.notify_all()
+        results = self._fresh(outputs, stacks, n)
+        if any(is_tensor(v) for v in values):
+            results = [to_tensor(r) for r in results]
+        return Run(tuple(results), n, seconds, counters)
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        manifest = self.artifact.manifest
+        ins, outs = (", ".join(f"{p.name}: {_type(p)}" for p in ports) for ports in (self.inputs, self.outputs))
+        return f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>"
+
+    def _stack(self, arrays: Sequence[Array]) -> tuple[list[Array], int]:
+        """Inputs as (N, *shape), C-contiguous and read-only, and N."""
+        n = 1
+        if any(a.shape != p.shape for a, p in zip(arrays, self.inputs, strict=True)):
+            n = self._batch(arrays)
+        stacks = []
+        for array, port in zip(arrays, self.inputs, strict=True):
+            stack = np.require(array, requirements=["C", "A"]).reshape(n, *port.shape).view()
+            stack.flags.writeable = False
+            stacks.append(stack)
+        return stacks, n
+
+    def _batch(self, arrays: Sequence[Array]) -> int:
+        batched = all(p.shape[:1] == (1,) for p in (*self.inputs, *self.outputs))
+        sizes: dict[str, int] = {}
+        for array, port in zip(arrays, self.inputs, strict=True):
+            if not batched or array.ndim != len(port.shape) or array.shape[1:] != port.shape[1:]:
+                free = f" (or any number in place of the first {port.shape[0]})" if batched else ""
+                if array.shape == port.shape:
+                    continue
+                raise InputError(f"input {port.name!r}: has shape {array.shape}, expected {port.shape}{free}")
+            sizes[port.name] = array.shape[0]
+        if len(set(sizes.values())) != 1:
+            raise InputError(f"inputs disagree on the number of samples: {sizes}")
+        return next(iter(sizes.values()))
+
+    def _evaluate(self, loaded: Loaded, stacks: Sequence[Array], n: int) -> tuple[list[Array], float]:
+        if n == 0:
+            return [np.empty((0, *p.shape), dtypes.to_numpy(p.dtype)) for p in self.outputs], 0.0
+        before = dict(zip(self._prologue.program.inputs, stacks, strict=True))
+        before = self._prologue.run(before, n)
+        given = [np.require(v, requirements=["C", "A"]) for v in self._prologue.pick(before, n)]
+        results, seconds = loaded.run(given)
+        ports = self.artifact.manifest.device_outputs
+        if len(results) != len(ports):
+            raise DeviceError(f"{self.name}: the device gave {len(results)} outputs, {len(ports)} are declared")
+        for array, port in zip(results, ports, strict=True):
+            if array.shape != (n, *port.shape) or array.dtype != dtypes.to_numpy(port.dtype):
+                got, want = f"{array.dtype} {array.shape}", f"{port.dtype} {(n, *port.shape)}"
+                raise DeviceError(f"{self.name}: the device gave {got} for {port.name!r}, expected {want}")
+        after = before | dict(zip(self._epilogue.program.inputs, results, strict=True))
+        return self._epilogue.pick(self._epilogue.run(after, n), n), seconds
+
+    def _fresh(self, outputs: Sequence[Array], stacks: Sequence[Array], n: int) -> list[Array]:
+        """Outputs in their ports' shapes, sharing memory with nothing else."""
+        taken = [*stacks, *self._epilogue.constants.values()]
+        results = []
+        for array, port in zip(outputs, self.outputs, strict=True):
+            shape = port.shape if n == 1 else (n * port.shape[0], *port.shape[1:])
+            if not array.flags.writeable or any(np.may_share_memory(array, t) for t in taken):
+                array = array.copy()
+            array = np.ascontiguousarray(array).reshape(shape)
+            taken.append(array)
+            results.append(array)
+        return results
+
+    def _open(self) -> Loaded:
+        if self._closed:
+            raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
+        if self._loaded is None:
+            self._loaded, folder = _open_program(self.artifact, self.interface)
+            # Not bound to self: runs when the executable is collected or the interpreter ends.
+            self._release = weakref.finalize(self, _release, self._loaded, folder)
+        return self._loaded
+
+
+def _prepare(artifact: Artifact) -> tuple[Prepared, Prepared]:
+    manifest, constants = artifact.manifest, artifact.constants()
+    try:
+        before = prepare(manifest.prologue, _types(manifest.prologue, manifest.inputs), constants)
+        _same("prologue", before, manifest.device_inputs)
+        known = {name: t for name, t in before.types.items() if name not in constants}
+        after = prepare(manifest.epilogue, known | _types(manifest.epilogue, manifest.device_outputs), constants)
+        _same("epilogue", after, manifest.outputs)
+    except CuvilError as e:
+        raise ArtifactError(f"{manifest.model}: {e}; compile it again with this version of cuvil-hw") from e
+    return before, after
+
+
+def _types(program: HostProgram, ports: Sequence[Port]) -> dict[str, TensorType]:
+    if len(program.inputs) != len(ports) or len(set(program.inputs)) != len(ports):
+        raise CuvilError(f"host program names {len(set(program.inputs))} inputs, it gets {len(ports)}")
+    return {name: _type(port) for name, port in zip(program.inputs, ports, strict=True)}
+
+
+def _type(port: Port) -> TensorType:
+    return TensorType(port.shape, port.dtype)
+
+
+def _same(what: str, prepared: Prepared, ports: Sequence[Port]) -> None:
+    made, wanted = prepared.output_types(), tuple(map(_type, ports))
+    if made != wanted:
+        shown = [", ".join(map(str, types)) for types in (made, wanted)]
+        raise CuvilError(f"{what} hands on ({shown[0]}), but ({shown[1]}) is declared")
+
+
+def _open_program(artifact: Artifact, interface: str) -> tuple[Loaded, Path]:
+    manifest = artifact.manifest
+    here = {"machine": platform.machine(), "system": platform.system().lower()}
+    for key, value in here.items() if interface == "hw" else ():
+        if manifest.abi.get(key, value) != value:
+            built = manifest.abi[key]
+            raise ArtifactError(f"{manifest.model}: was compiled for {key} {built}, this is {value}; recompile for it")
+    device = registry.open_device(manifest.adapter, manifest.profile, interface)
+    folder = Path(tempfile.mkdtemp(prefix="cuvil-"))
+    try:
+        container.extract(artifact, folder)
+        ins, outs = manifest.device_inputs, manifest.device_outputs
+        return device.load(DeviceProgram(manifest.model, folder, ins, outs, manifest.info)), folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _release(loaded: Loaded, folder: Path) -> None:
+    try:
+        loaded.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

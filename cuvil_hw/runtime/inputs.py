@@ -1,0 +1,126 @@
+"""What a user passes to a program → arrays that a device takes. Nothing is converted with loss, except f64 → f32.
+
+torch is never imported here: when an input is a tensor, torch is there already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import InputError
+from cuvil_hw.runtime.device import Array, Port
+
+_MANTISSA_BITS = {"f16": 11, "f32": 24, "f64": 53}
+
+
+def bind(ports: Sequence[Port], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """One value per port, as Python binds arguments: by position, then by name. A single mapping gives names, too
+    (for names that are no Python identifiers). Raises InputError that names the port."""
+    names = [p.name for p in ports]
+    first = args[0] if len(args) == 1 else None
+    if isinstance(first, Mapping):
+        if named:
+            raise InputError(f"give inputs as one mapping or by name, not both; the inputs are: {', '.join(names)}")
+        args, named = (), first
+    if len(args) > len(ports):
+        raise InputError(f"{len(args)} inputs given, the program has {len(ports)}: {', '.join(names)}")
+    bound = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise InputError(f"there is no input {name!r}; the inputs are: {', '.join(names)}")
+        if name in bound:
+            raise InputError(f"input {name!r} is given by position and by name; give it once")
+        bound[name] = value
+    missing = [name for name in names if name not in bound]
+    if missing:
+        raise InputError(f"input {missing[0]!r} is missing; the inputs are: {', '.join(names)}")
+    return [bound[name] for name in names]
+
+
+def is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_tensor(array: Array) -> Any:
+    """A torch tensor on the CPU that shares the memory of `array`."""
+    return sys.modules["torch"].from_numpy(array)
+
+
+def as_array(value: Any, port: Port) -> Array:
+    """`value` in the container of the port's dtype; any shape, strides and byte order. Raises InputError.
+
+    Allowed: the same dtype; a wider one that holds every value of the given one; f64 → f32 (rounds; a finite value
+    must stay finite); Python numbers where each value is exact in the port's dtype. A tensor that requires grad is
+    detached: no gradient flows through a device."""
+    at = f"input {port.name!r}"
+    if is_tensor(value):
+        array, python = _from_tensor(value, at), False
+    else:
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{at}: is a masked array; fill it first (array.filled(value))")
+        python = not isinstance(value, np.ndarray | np.generic)
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError) as e:
+            raise InputError(f"{at}: can't be made an array: {e}") from e
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
+        raise InputError(f"{at}: has dtype {array.dtype}, expected {port.dtype}")
+    return _in_range(_convert(array, port, python, at), port, at)
+
+
+def _from_tensor(value: Any, at: str) -> Array:
+    torch = sys.modules["torch"]
+    tensor = value.detach()
+    try:
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
+        array: Array = tensor.resolve_conj().resolve_neg().cpu().numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as e:
+        kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+        raise InputError(f"{at}: this tensor ({kind}) can't be read as an array: {e}") from e
+    return array
+
+
+def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
+    wanted = dtypes.to_numpy(port.dtype)
+    if array.dtype.newbyteorder("=") == wanted or _holds(array.dtype, wanted):
+        return array.astype(wanted, copy=False)
+    rounds = array.dtype.itemsize == 8 and array.dtype.kind == "f" and port.dtype == "f32"
+    numbers = python and (not array.size or array.dtype.kind != "f" or wanted.kind == "f")
+    if not rounds and not numbers:
+        given = dtypes.from_numpy(array.dtype.newbyteorder("="))
+        raise InputError(
+            f"{at}: has dtype {given}, expected {port.dtype}, which can't hold all its values; convert it yourself, "
+            f"e.g. x.astype(numpy.{wanted})"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(wanted)
+        back = result.astype(array.dtype)
+    if rounds:
+        if (np.isinf(result) & np.isfinite(array)).any():
+            raise InputError(f"{at}: holds values beyond the range of {port.dtype}")
+    elif not ((back == array) & ((result < 0) == (array < 0))).all():
+        raise InputError(f"{at}: holds numbers that {port.dtype} can't represent exactly")
+    return result
+
+
+def _holds(source: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    if source.kind in "iu" and wanted.kind == "f":
+        return source.itemsize * 8 - (source.kind == "i") <= _MANTISSA_BITS[dtypes.from_numpy(wanted)]
+    return bool(np.can_cast(source, wanted, "safe"))
+
+
+def _in_range(array: Array, port: Port, at: str) -> Array:
+    width = dtypes.int_width(port.dtype)
+    if width is not None and array.size and width[1] < array.dtype.itemsize * 8:
+        lo, hi = dtypes.int_range(port.dtype)
+        low, high = int(array.min()), int(array.max())
+        if low < lo or high > hi:
+            raise InputError(f"{at}: holds {low if low < lo else high}, outside {port.dtype} [{lo}, {hi}]")
+    return array

@@ -1,0 +1,172 @@
+"""The manifest of an artifact: what a program is, as frozen data, and its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cuvil_hw import dtypes
+from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime.device import Port
+from cuvil_hw.runtime.host import HostProgram, HostStep
+from cuvil_hw.version import VERSION
+
+FORMAT_VERSION = 1
+FORMAT = f"cuvil-artifact/{FORMAT_VERSION}"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a program is and what it needs. All values are JSON values or made of them.
+
+    `model`: the model's name; `adapter`, `profile`: the target, the profile as data; `interface`: of the device that
+    `load` opens when it isn't told another ("hw", "sim", "null"); `inputs`, `outputs`: of the model;
+    `device_inputs`, `device_outputs`: of the device program between `prologue` and `epilogue`, which run on the
+    processor: prologue.inputs name the model's inputs and prologue.outputs the device's, epilogue.inputs the device's
+    outputs and epilogue.outputs the model's, each in the order of the ports; `info`: the build plan's own data;
+    `abi`: what a host must be to run the products itself ("machine", "system": as the platform module names them).
+    """
+
+    model: str
+    adapter: str
+    profile: Mapping[str, Any]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    device_inputs: tuple[Port, ...]
+    device_outputs: tuple[Port, ...]
+    prologue: HostProgram
+    epilogue: HostProgram
+    interface: str = "hw"
+    info: Mapping[str, Any] = field(default_factory=dict)
+    abi: Mapping[str, str] = field(default_factory=dict)
+    product_version: str = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Size in bytes and SHA-256 (hex) of one file of the artifact."""
+
+    size: int
+    sha256: str
+
+
+def to_json(manifest: Manifest, members: Mapping[str, Member]) -> bytes:
+    """manifest.json: canonical JSON. Raises TypeError or ValueError when a value is no JSON value."""
+    return canonical.dump(
+        {
+            "format": FORMAT,
+            "product_version": manifest.product_version,
+            "model": manifest.model,
+            "adapter": manifest.adapter,
+            "interface": manifest.interface,
+            "profile": manifest.profile,
+            "inputs": [_port_json(p) for p in manifest.inputs],
+            "outputs": [_port_json(p) for p in manifest.outputs],
+            "device_inputs": [_port_json(p) for p in manifest.device_inputs],
+            "device_outputs": [_port_json(p) for p in manifest.device_outputs],
+            "prologue": _program_json(manifest.prologue),
+            "epilogue": _program_json(manifest.epilogue),
+            "info": manifest.info,
+            "abi": manifest.abi,
+            "members": {name: {"size": m.size, "sha256": m.sha256} for name, m in members.items()},
+        }
+    )
+
+
+def from_json(data: bytes) -> tuple[Manifest, dict[str, Member]]:
+    """The inverse of `to_json`. Raises ValueError that names the key that is missing or wrong."""
+    root = _Node(canonical.parse(data), "")
+    if root.get("format", str) != FORMAT:
+        raise ValueError(f"format is {root.get('format', str)!r}, expected {FORMAT!r}")
+    members = {name: Member(m.count("size"), m.get("sha256", str)) for name, m in root.nodes("members").items()}
+    manifest = Manifest(
+        product_version=root.get("product_version", str),
+        model=root.get("model", str),
+        adapter=root.get("adapter", str),
+        interface=root.get("interface", str),
+        profile=root.get("profile", dict),
+        inputs=root.each("inputs", _port),
+        outputs=root.each("outputs", _port),
+        device_inputs=root.each("device_inputs", _port),
+        device_outputs=root.each("device_outputs", _port),
+        prologue=_program(root.node("prologue")),
+        epilogue=_program(root.node("epilogue")),
+        info=root.get("info", dict),
+        abi={key: str(value) for key, value in root.get("abi", dict).items()},
+    )
+    return manifest, members
+
+
+def _port_json(port: Port) -> dict[str, Any]:
+    return {"name": port.name, "shape": list(port.shape), "dtype": port.dtype}
+
+
+def _program_json(program: HostProgram) -> dict[str, Any]:
+    steps = [{"op": s.op, "attrs": s.attrs, "inputs": s.inputs, "outputs": s.outputs} for s in program.steps]
+    return {"steps": steps, "inputs": program.inputs, "outputs": program.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A JSON value and where it is, so that errors name the place."""
+
+    value: Any
+    at: str
+
+    def child(self, key: str) -> _Node:
+        if not isinstance(self.value, dict):
+            raise ValueError(f"{self.at or 'the top level'} must be an object")
+        if key not in self.value:
+            raise ValueError(f"{self.at}{key} is missing")
+        return _Node(self.value[key], f"{self.at}{key}.")
+
+    def typed(self, kind: type[T]) -> T:
+        if type(self.value) is not kind:
+            raise ValueError(f"{self.at[:-1]} must be {kind.__name__}, not {type(self.value).__name__}")
+        value: T = self.value
+        return value
+
+    def get(self, key: str, kind: type[T]) -> T:
+        return self.child(key).typed(kind)
+
+    def count(self, key: str) -> int:
+        value = self.get(key, int)
+        if not 0 <= value < 1 << 62:
+            raise ValueError(f"{self.at}{key} must lie in [0, 2^62), not {value}")
+        return value
+
+    def node(self, key: str) -> _Node:
+        child = self.child(key)
+        child.typed(dict)
+        return child
+
+    def nodes(self, key: str) -> dict[str, _Node]:
+        return {name: _Node(v, f"{self.at}{key}.{name}.") for name, v in self.get(key, dict).items()}
+
+    def each(self, key: str, read: Callable[[_Node], T]) -> tuple[T, ...]:
+        items = self.get(key, list)
+        return tuple(read(_Node(v, f"{self.at}{key}[{i}].")) for i, v in enumerate(items))
+
+
+def _name(node: _Node) -> str:
+    return node.typed(str)
+
+
+def _port(node: _Node) -> Port:
+    shape = node.get("shape", list)
+    if not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
+        raise ValueError(f"{node.at}shape must be a list of extents, not {shape}")
+    dtype = node.get("dtype", str)
+    dtypes.to_numpy(dtype)
+    return Port(node.get("name", str), tuple(shape), dtype)
+
+
+def _step(node: _Node) -> HostStep:
+    op, attrs = node.get("op", str), node.get("attrs", dict)
+    return HostStep(op, attrs, node.each("inputs", _name), node.each("outputs", _name))
+
+
+def _program(node: _Node) -> HostProgram:
+    return HostProgram(node.each("steps", _step), node.each("inputs", _name), node.each("outputs", _name))

@@ -1,0 +1,96 @@
+"""Finds adapters and devices by name, also those of other packages, without importing any that is not asked for.
+
+A package adds a target by two entry points of the same name: in group "cuvil.adapters" a class without constructor
+arguments (cuvil_hw.adapters.base.Adapter), in group "cuvil.devices" a function (profile data, interface) → Device.
+The built-in targets use the same groups; their table below also works from a checkout that is not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.runtime.device import Device
+
+if TYPE_CHECKING:
+    from cuvil_hw.adapters.base import Adapter
+
+ADAPTERS, DEVICES = "cuvil.adapters", "cuvil.devices"
+OWN = "cuvil-hw"
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    ADAPTERS: {
+        "cpu": "cuvil_hw.adapters.cpu.adapter:CpuAdapter",
+        "zynq": "cuvil_hw.adapters.zynq.adapter:ZynqAdapter",
+    },
+    DEVICES: {
+        "cpu": "cuvil_hw.adapters.cpu.device:open_device",
+        "zynq": "cuvil_hw.adapters.zynq.device:open_device",
+    },
+}
+
+OpenDevice = Callable[[Mapping[str, Any], str], Device]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point. `value`: "module:attribute"; `package`: name of the distribution that brings it."""
+
+    group: str
+    name: str
+    value: str
+    package: str
+
+    def load(self) -> Any:
+        """The object itself. Raises CuvilError that names the package when importing it fails, for whatever reason."""
+        module, _, attribute = self.value.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except Exception as e:
+            remedy = f"repair or remove package {self.package}"
+            if isinstance(e, ModuleNotFoundError) and e.name != module:
+                remedy = f"install {e.name}"
+                if self.package == OWN:
+                    remedy += ", which pip install 'cuvil-hw[all]' brings"
+            what = f"{self.group} plug-in {self.name!r} of package {self.package} ({self.value})"
+            raise CuvilError(f"{what} failed to load: {type(e).__name__}: {e}; {remedy}") from e
+
+
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """All plug-ins of a group, sorted; a name that two packages claim appears twice."""
+    found = {Plugin(group, name, value, OWN) for name, value in BUILT_IN[group].items()}
+    for entry in entry_points(group=group):
+        package = entry.dist.name if entry.dist is not None else "of unknown name"
+        # An installed copy of this package says what the table says; the code that runs decides.
+        if re.sub(r"[-_.]+", "-", package).lower() != OWN:
+            found.add(Plugin(group, entry.name, entry.value, package))
+    return tuple(sorted(found, key=lambda p: (p.name, p.package, p.value)))
+
+
+def find(group: str, name: str) -> Plugin:
+    """The plug-in called `name`. Raises CuvilError when there is none, or several: then it names their packages."""
+    every = plugins(group)
+    matches = [p for p in every if p.name == name]
+    if not matches:
+        have = ", ".join(sorted({p.name for p in every}))
+        raise CuvilError(f"no plug-in {name!r} in {group}; there are: {have}; install the package that brings it")
+    if len(matches) > 1:
+        claims = " and ".join(f"{p.package} ({p.value})" for p in matches)
+        raise CuvilError(f"{group} plug-in {name!r} is claimed by {claims}; uninstall one of these packages")
+    return matches[0]
+
+
+def load_adapter(name: str) -> Adapter:
+    """A new adapter. Raises CuvilError when it is unknown, claimed twice or fails to load."""
+    adapter: Adapter = find(ADAPTERS, name).load()()
+    return adapter
+
+
+def open_device(name: str, profile: Mapping[str, Any], interface: str) -> Device:
+    """A device of adapter `name` for a profile given as data. Raises CuvilError, ToolNotFound or DeviceError."""
+    opener: OpenDevice = find(DEVICES, name).load()
+    return opener(profile, interface)
