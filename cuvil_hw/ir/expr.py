@@ -18,7 +18,7 @@ from cuvil_hw.types import TensorType
 ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max", "pow", "and", "or", "xor", "shl", "shr"}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 UNARY = {"neg", "abs", "not", "exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "sigmoid",
-         "isnan", "isinf", "atan", "tan"}  # fmt: skip
+         "isnan", "isinf", "atan", "tan", "log1p", "expm1"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,7 +82,7 @@ class Emit(typing.Protocol):
     def const(self, array: Any, dtype: str | None = None) -> Any: ...
 
 
-@lru_cache(maxsize=None)
+@cache
 def attributes(cls: type[Op]) -> tuple[tuple[str, str], ...]:
     """(name, kind) of each attribute; kind is "int", "float", "bool", "str", "ints" or "floats"."""
     hints = typing.get_type_hints(cls)

@@ -1,0 +1,319 @@
+"""Elementwise operations with several operands, all of one shape (broadcasts are ops of their own) and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
+from cuvil_hw.ops.base import Array, Op
+from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working, wrap
+from cuvil_hw.types import TensorType
+
+
+@dataclass(frozen=True)
+class _Binary(Op):
+    """Two operands of one type; the result has it too, unless `result_dtype` says otherwise."""
+
+    takes: ClassVar[str] = "number"
+
+    def infer(self, a: TensorType, b: TensorType) -> TensorType:
+        self.want(a.shape == b.shape, f"shapes differ: {a} and {b}; insert broadcast_to")
+        self.want(a.dtype == b.dtype, f"dtypes differ: {a} and {b}; insert cast")
+        self.check(a.dtype)
+        return a.with_dtype(self.result_dtype(a.dtype))
+
+    def check(self, dtype: str) -> None:
+        check_dtype(self, self.takes, dtype)
+
+    def result_dtype(self, dtype: str) -> str:
+        return dtype
+
+    def evaluate(self, a: Array, b: Array) -> Array:
+        return np.asarray(self.function(working(a), working(b)), a.dtype)
+
+    def compute(self, a: Tensor, b: Tensor) -> Tensor:
+        kind, work = self.infer(a.type, b.type), work_dtype(a.dtype)
+        return Tensor(kind, lambda *i: cast(self.scalar(cast(a[i], work), cast(b[i], work)), kind.dtype))
+
+    def function(self, a: Array, b: Array) -> Any:
+        raise NotImplementedError
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Ring(_Binary):
+    """Sum, difference, product. Integers wrap. With `acc`, integers of any width are first converted to that integer type,
+    which the result has; without it their width must be 8, 16, 32 or 64."""
+
+    ufunc: ClassVar[Callable[[Any, Any], Any]]
+    binary_name: ClassVar[str]
+    acc: str = ""
+
+    def check(self, dtype: str) -> None:
+        if self.acc:
+            self.want(dtypes.is_int(self.acc), f"acc {self.acc!r} is not an integer type")
+        check_dtype(self, "int" if self.acc else "wrapping", dtype)
+
+    def result_dtype(self, dtype: str) -> str:
+        return self.acc or dtype
+
+    def evaluate(self, a: Array, b: Array) -> Array:
+        if self.acc:
+            return wrap(np.asarray(type(self).ufunc(a.astype(np.int64), b.astype(np.int64))), self.acc)
+        return np.asarray(type(self).ufunc(a, b))
+
+    def compute(self, a: Tensor, b: Tensor) -> Tensor:
+        kind = self.infer(a.type, b.type)
+        return Tensor(kind, lambda *i: binary(self.binary_name, cast(a[i], kind.dtype), cast(b[i], kind.dtype)))
+
+
+@dataclass(frozen=True)
+class Add(_Ring):
+    """a + b."""
+
+    mnemonic = "add"
+    ufunc, binary_name = np.add, "add"
+
+
+@dataclass(frozen=True)
+class Sub(_Ring):
+    """a - b."""
+
+    mnemonic = "sub"
+    ufunc, binary_name = np.subtract, "sub"
+
+
+@dataclass(frozen=True)
+class Mul(_Ring):
+    """a · b."""
+
+    mnemonic = "mul"
+    ufunc, binary_name = np.multiply, "mul"
+
+
+@dataclass(frozen=True)
+class Div(_Binary):
+    """a / b. Floats: IEEE. Integers: towards zero; x / 0 = 0, lowest / -1 = lowest."""
+
+    mnemonic, takes = "div", "wrapping"
+
+    def function(self, a: Array, b: Array) -> Any:
+        if np.issubdtype(a.dtype, np.floating):
+            return a / b
+        q = a // b
+        inexact = (a - q * b != 0) & (b != 0)
+        return q + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("div", a, b) if dtypes.is_float(a.dtype) else guarded("div", a, b, unary("neg", a))
+
+
+def guarded(op: str, a: Expr, b: Expr, by_minus_one: Expr) -> Expr:
+    """Integer division or remainder without the two cases that C leaves undefined."""
+    plain = binary(op, a, b)
+    if a.dtype[0] == "i":
+        plain = select(binary("eq", b, -1), by_minus_one, plain)
+    return select(binary("eq", b, 0), const(0, a.dtype), plain)
+
+
+@dataclass(frozen=True)
+class Mod(_Binary):
+    """Remainder of a / b. `fmod`: with the sign of a (C, quotient towards zero); else with the sign of b (Python, quotient
+    towards -infinity). Floats: NaN for b = 0 or infinite a. Integers: 0 for b = 0."""
+
+    mnemonic = "mod"
+    fmod: bool = False
+
+    def function(self, a: Array, b: Array) -> Any:
+        return np.fmod(a, b) if self.fmod else np.mod(a, b)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        zero = const(0, a.dtype)
+        floats = dtypes.is_float(a.dtype)
+        rest = binary("rem", a, b) if floats else guarded("rem", a, b, zero)
+        if self.fmod or a.dtype[0] == "u":
+            return rest
+        negative = binary("lt", b, zero)
+        other_sign = binary("ne", binary("lt", rest, zero), negative)
+        signed = select(other_sign, rest + b, rest)
+        nothing = select(negative, const(-0.0, a.dtype), zero) if floats else zero
+        return select(binary("eq", rest, zero), nothing, signed)
+
+
+@dataclass(frozen=True)
+class Pow(_Binary):
+    """a^b, floats, as C's pow: x^0 = 1 and 1^x = 1 even for NaN; NaN for a negative base with a broken exponent."""
+
+    mnemonic, takes = "pow", "float"
+
+    def function(self, a: Array, b: Array) -> Any:
+        return np.power(a, b)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("pow", a, b)
+
+
+@dataclass(frozen=True)
+class Minimum(_Binary):
+    """The smaller; NaN if either is NaN."""
+
+    mnemonic = "minimum"
+
+    def function(self, a: Array, b: Array) -> Any:
+        return np.minimum(a, b)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("min", a, b)
+
+
+@dataclass(frozen=True)
+class Maximum(_Binary):
+    """The larger; NaN if either is NaN."""
+
+    mnemonic = "maximum"
+
+    def function(self, a: Array, b: Array) -> Any:
+        return np.maximum(a, b)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        return binary("max", a, b)
+
+
+@dataclass(frozen=True)
+class _Same(_Binary):
+    """No arithmetic, so no detour of f16 through f32: comparisons (to bool), logic, bits."""
+
+    ufunc: ClassVar[Callable[[Any, Any], Any]]
+    binary_name: ClassVar[str]
+
+    def evaluate(self, a: Array, b: Array) -> Array:
+        return np.asarray(type(self).ufunc(a, b))
+
+    def compute(self, a: Tensor, b: Tensor) -> Tensor:
+        return Tensor(self.infer(a.type, b.type), lambda *i: binary(self.binary_name, a[i], b[i]))
+
+
+@dataclass(frozen=True)
+class _Comparison(_Same):
+    """Comparisons with NaN are false."""
+
+    def result_dtype(self, dtype: str) -> str:
+        return "bool"
+
+
+@dataclass(frozen=True)
+class Equal(_Comparison):
+    """a = b; also on bool; false for NaN."""
+
+    mnemonic = "equal"
+    ufunc, binary_name = np.equal, "eq"
+
+    def check(self, dtype: str) -> None:
+        if dtype != "bool":
+            check_dtype(self, self.takes, dtype)
+
+
+@dataclass(frozen=True)
+class Less(_Comparison):
+    """a < b."""
+
+    mnemonic = "less"
+    ufunc, binary_name = np.less, "lt"
+
+
+@dataclass(frozen=True)
+class LessEqual(_Comparison):
+    """a ≤ b."""
+
+    mnemonic = "less_equal"
+    ufunc, binary_name = np.less_equal, "le"
+
+
+@dataclass(frozen=True)
+class Greater(_Comparison):
+    """a > b."""
+
+    mnemonic = "greater"
+    ufunc, binary_name = np.greater, "gt"
+
+
+@dataclass(frozen=True)
+class GreaterEqual(_Comparison):
+    """a ≥ b."""
+
+    mnemonic = "greater_equal"
+    ufunc, binary_name = np.greater_equal, "ge"
+
+
+@dataclass(frozen=True)
+class LogicalAnd(_Same):
+    """Both, on bool."""
+
+    mnemonic, takes = "logical_and", "bool"
+    ufunc, binary_name = np.logical_and, "and"
+
+
+@dataclass(frozen=True)
+class LogicalOr(_Same):
+    """Either, on bool."""
+
+    mnemonic, takes = "logical_or", "bool"
+    ufunc, binary_name = np.logical_or, "or"
+
+
+@dataclass(frozen=True)
+class LogicalXor(_Same):
+    """One but not both, on bool."""
+
+    mnemonic, takes = "logical_xor", "bool"
+    ufunc, binary_name = np.logical_xor, "xor"
+
+
+@dataclass(frozen=True)
+class BitwiseAnd(_Same):
+    """And of each bit, on integers."""
+
+    mnemonic, takes = "bitwise_and", "int"
+    ufunc, binary_name = np.bitwise_and, "and"
+
+
+@dataclass(frozen=True)
+class BitwiseOr(_Same):
+    """Or of each bit, on integers."""
+
+    mnemonic, takes = "bitwise_or", "int"
+    ufunc, binary_name = np.bitwise_or, "or"
+
+
+@dataclass(frozen=True)
+class BitwiseXor(_Same):
+    """Exclusive or of each bit, on integers."""
+
+    mnemonic, takes = "bitwise_xor", "int"
+    ufunc, binary_name = np.bitwise_xor, "xor"
+
+
+@dataclass(frozen=True)
+class Where(Op):
+    """a where cond, else b; cond is bool, a and b have any one dtype. All of one shape."""
+
+    mnemonic: ClassVar[str] = "where"
+
+    def infer(self, cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
+        check_dtype(self, "bool", cond.dtype)
+        self.want(a.dtype == b.dtype, f"dtypes differ: {a} and {b}; insert cast")
+        self.want(cond.shape == a.shape == b.shape, f"shapes differ: {cond}, {a} and {b}; insert broadcast_to")
+        return a
+
+    def evaluate(self, cond: Array, a: Array, b: Array) -> Array:
+        return np.where(cond, a, b)
+
+    def compute(self, cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return Tensor(self.infer(cond.type, a.type, b.type), lambda *i: select(cond[i], a[i], b[i]))

@@ -1,0 +1,378 @@
+"""Operations on one element at a time: one operand. Those with several are in ops/binary.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
+from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.types import TensorType
+
+
+def work_dtype(dtype: str) -> str:
+    """The dtype to compute in: f16 goes through f32."""
+    return "f32" if dtype == "f16" else dtype
+
+
+def working(x: Array) -> Array:
+    """`x` in its work_dtype."""
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def wraps(dtype: str) -> bool:
+    """Whether NumPy itself wraps at the width of this integer type: 8, 16, 32 and 64 bits."""
+    width = dtypes.int_width(dtype)
+    return width is not None and width[1] in (8, 16, 32, 64)
+
+
+def check_dtype(op: Op, takes: str, dtype: str) -> None:
+    """`takes`: "float", "int", "bool", "number" (float or int), or "wrapping": number, but integers of 8, 16, 32 or 64 bits
+    (results of these ops can leave narrower types, and arrays don't carry the width at which to wrap)."""
+    match takes:
+        case "float":
+            op.want(dtypes.is_float(dtype), f"takes floats, not {dtype}; cast first")
+        case "int":
+            op.want(dtypes.is_int(dtype), f"takes integers, not {dtype}")
+        case "bool":
+            op.want(dtype == "bool", f"takes bool, not {dtype}; compare with zero first")
+        case "wrapping":
+            op.want(dtypes.is_float(dtype) or wraps(dtype), f"takes floats and integers of 8, 16, 32 or 64 bits, not {dtype}; cast first")
+        case _:
+            op.want(dtypes.is_float(dtype) or dtypes.is_int(dtype), f"takes numbers, not {dtype}; cast first")
+
+
+@dataclass(frozen=True)
+class _Unary(Op):
+    """Same shape and dtype out as in. Subclasses give the meaning on arrays (`function`) and on one element (`scalar`);
+    both see f16 as f32."""
+
+    takes: ClassVar[str] = "float"
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, self.takes, x.dtype)
+        return x
+
+    def evaluate(self, x: Array) -> Array:
+        return np.asarray(self.function(working(x)), x.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        kind = self.infer(x.type)
+        return Tensor(kind, lambda *i: cast(self.scalar(cast(x[i], work_dtype(x.dtype))), kind.dtype))
+
+    def function(self, x: Array) -> Any:
+        raise NotImplementedError
+
+    def scalar(self, x: Expr) -> Expr:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Plain(_Unary):
+    """An operation that NumPy and expressions both have: `ufunc` and the name `unary_name`."""
+
+    ufunc: ClassVar[Callable[[Any], Any]]
+    unary_name: ClassVar[str]
+
+    def function(self, x: Array) -> Any:
+        return type(self).ufunc(x)
+
+    def scalar(self, x: Expr) -> Expr:
+        return unary(self.unary_name, x)
+
+
+@dataclass(frozen=True)
+class Neg(_Plain):
+    """-x; the lowest integer stays itself."""
+
+    mnemonic, takes = "neg", "wrapping"
+    ufunc, unary_name = np.negative, "neg"
+
+
+@dataclass(frozen=True)
+class Abs(_Unary):
+    """|x|; the lowest integer stays itself."""
+
+    mnemonic, takes = "abs", "wrapping"
+
+    def function(self, x: Array) -> Any:
+        return np.abs(x)
+
+    def scalar(self, x: Expr) -> Expr:
+        if dtypes.is_float(x.dtype):
+            return unary("abs", x)
+        return select(binary("lt", x, 0), unary("neg", x), x)
+
+
+@dataclass(frozen=True)
+class Exp(_Plain):
+    """e^x."""
+
+    mnemonic = "exp"
+    ufunc, unary_name = np.exp, "exp"
+
+
+@dataclass(frozen=True)
+class Log(_Plain):
+    """Natural logarithm: -inf at ±0, NaN below."""
+
+    mnemonic = "log"
+    ufunc, unary_name = np.log, "log"
+
+
+@dataclass(frozen=True)
+class Sqrt(_Plain):
+    """√x, correctly rounded; NaN below zero, √-0 = -0."""
+
+    mnemonic = "sqrt"
+    ufunc, unary_name = np.sqrt, "sqrt"
+
+
+@dataclass(frozen=True)
+class Reciprocal(_Unary):
+    """1 / x, correctly rounded; ±inf at ±0."""
+
+    mnemonic = "reciprocal"
+
+    def function(self, x: Array) -> Any:
+        return np.ones((), x.dtype) / x
+
+    def scalar(self, x: Expr) -> Expr:
+        return binary("div", const(1, x.dtype), x)
+
+
+@dataclass(frozen=True)
+class Tanh(_Plain):
+    """Hyperbolic tangent."""
+
+    mnemonic = "tanh"
+    ufunc, unary_name = np.tanh, "tanh"
+
+
+@dataclass(frozen=True)
+class Sin(_Plain):
+    """Sine of radians; NaN at ±inf."""
+
+    mnemonic = "sin"
+    ufunc, unary_name = np.sin, "sin"
+
+
+@dataclass(frozen=True)
+class Cos(_Plain):
+    """Cosine of radians; NaN at ±inf."""
+
+    mnemonic = "cos"
+    ufunc, unary_name = np.cos, "cos"
+
+
+@dataclass(frozen=True)
+class Floor(_Plain):
+    """Largest integral value ≤ x."""
+
+    mnemonic = "floor"
+    ufunc, unary_name = np.floor, "floor"
+
+
+@dataclass(frozen=True)
+class Ceil(_Plain):
+    """Smallest integral value ≥ x."""
+
+    mnemonic = "ceil"
+    ufunc, unary_name = np.ceil, "ceil"
+
+
+@dataclass(frozen=True)
+class Round(_Plain):
+    """Nearest integral value, halves to even."""
+
+    mnemonic = "round"
+    ufunc, unary_name = np.rint, "round"
+
+
+def erf(x: Array) -> Array:
+    """Error function: the C library's in f64, rounded to x's dtype."""
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), np.float64).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Erf(_Plain):
+    """Error function, 2/√π ∫₀ˣ e^(-t²) dt."""
+
+    mnemonic = "erf"
+    ufunc, unary_name = erf, "erf"
+
+
+@dataclass(frozen=True)
+class Sigmoid(_Unary):
+    """1 / (1 + e^-x)."""
+
+    mnemonic = "sigmoid"
+
+    def function(self, x: Array) -> Any:
+        return np.ones((), x.dtype) / (1 + np.exp(-x))
+
+    def scalar(self, x: Expr) -> Expr:
+        return sigmoid(x)
+
+
+def sigmoid(x: Expr) -> Expr:
+    one = const(1, x.dtype)
+    return binary("div", one, one + unary("exp", -x))
+
+
+@dataclass(frozen=True)
+class Sign(_Unary):
+    """-1, 0 or 1; NaN stays NaN, ±0 gives 0."""
+
+    mnemonic, takes = "sign", "number"
+
+    def function(self, x: Array) -> Any:
+        return np.sign(x)
+
+    def scalar(self, x: Expr) -> Expr:
+        zero, one = const(0, x.dtype), const(1, x.dtype)
+        down = const(-1, x.dtype) if x.dtype[0] != "u" else zero
+        sign = select(binary("gt", x, zero), one, select(binary("lt", x, zero), down, zero))
+        return select(unary("isnan", x), x, sign) if dtypes.is_float(x.dtype) else sign
+
+
+@dataclass(frozen=True)
+class Relu(_Unary):
+    """max(x, 0); NaN stays NaN."""
+
+    mnemonic, takes = "relu", "number"
+
+    def function(self, x: Array) -> Any:
+        return np.maximum(x, np.zeros((), x.dtype))
+
+    def scalar(self, x: Expr) -> Expr:
+        return binary("max", x, 0)
+
+
+@dataclass(frozen=True)
+class Clamp(_Unary):
+    """min(max(x, lo), hi): `hi` wins where lo > hi; NaN stays NaN. On integers the bounds must be integral or infinite,
+    and leave at least one value of the type."""
+
+    mnemonic, takes = "clamp", "number"
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, self.takes, x.dtype)
+        self.want(not math.isnan(self.lo) and not math.isnan(self.hi), "bounds can't be NaN")
+        if dtypes.is_int(x.dtype):
+            for bound in (self.lo, self.hi):
+                self.want(math.isinf(bound) or bound == int(bound), f"bound {bound} of {x.dtype} isn't integral")
+            low, high = dtypes.int_range(x.dtype)
+            self.want(self.lo <= high and self.hi >= low, f"[{self.lo}, {self.hi}] holds no value of {x.dtype}")
+        return x
+
+    def bounds(self, dtype: str) -> tuple[float | int, float | int]:
+        """The bounds as values of `dtype`."""
+        if dtypes.is_float(dtype):
+            return self.lo, self.hi
+        low, high = dtypes.int_range(dtype)
+        return (low if self.lo <= low else int(self.lo)), (high if self.hi >= high else int(self.hi))
+
+    def function(self, x: Array) -> Any:
+        lo, hi = self.bounds(dtypes.from_numpy(x.dtype))
+        return np.minimum(np.maximum(x, np.asarray(lo, x.dtype)), np.asarray(hi, x.dtype))
+
+    def scalar(self, x: Expr) -> Expr:
+        lo, hi = self.bounds(x.dtype)
+        x = x if self.lo == -math.inf else binary("max", x, lo)
+        return x if self.hi == math.inf else binary("min", x, hi)
+
+
+@dataclass(frozen=True)
+class LogicalNot(_Plain):
+    """Not, on bool."""
+
+    mnemonic, takes = "logical_not", "bool"
+    ufunc, unary_name = np.logical_not, "not"
+
+
+@dataclass(frozen=True)
+class BitwiseNot(_Plain):
+    """All bits flipped: -1 - x for signed integers."""
+
+    mnemonic, takes = "bitwise_not", "int"
+    ufunc, unary_name = np.invert, "not"
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, self.takes, x.dtype)
+        self.want(wraps(x.dtype) or x.dtype[0] == "i", f"takes unsigned integers of 8, 16, 32 or 64 bits, not {x.dtype}")
+        return x
+
+
+@dataclass(frozen=True)
+class IsNan(Op):
+    """True where x is NaN."""
+
+    mnemonic: ClassVar[str] = "is_nan"
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "float", x.dtype)
+        return x.with_dtype("bool")
+
+    def evaluate(self, x: Array) -> Array:
+        return np.asarray(np.isnan(x))
+
+    def compute(self, x: Tensor) -> Tensor:
+        return Tensor(self.infer(x.type), lambda *i: unary("isnan", x[i]))
+
+
+def wrap(x: Array, dtype: str) -> Array:
+    """Integers (or bool) in an integer dtype of any width, two's complement, in its container."""
+    width = dtypes.int_width(dtype)
+    if width is None:
+        raise ValueError(f"{dtype} is not an integer type")
+    signed, bits = width
+    shift = np.int64(64 - bits)
+    raised = x.astype(np.int64) << shift
+    return container(raised >> shift if signed else raised.view(np.uint64) >> np.uint64(shift), dtype)
+
+
+def truncate(x: Array, dtype: str) -> Array:
+    """Floats in an integer dtype: towards zero, saturating, NaN as 0."""
+    lo, hi = dtypes.int_range(dtype)
+    t = np.trunc(x.astype(np.float64))
+    below, above = t < lo, t >= float(hi + 1)  # a power of two: exact in f64, as hi isn't for 64 bits
+    inner = np.where(below | above | np.isnan(t), 0, t).astype(np.uint64 if lo == 0 else np.int64)
+    inner = np.where(below, inner.dtype.type(lo), inner)
+    return container(np.where(above, inner.dtype.type(hi), inner), dtype)
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """Conversion. Float → integer truncates towards zero, saturates, NaN gives 0; integer → integer wraps; anything →
+    bool is x ≠ 0 (NaN is true); bool → number is 0 or 1; → float rounds to nearest even, overflow gives ±inf."""
+
+    mnemonic: ClassVar[str] = "cast"
+    dtype: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        known = self.dtype == "bool" or dtypes.is_float(self.dtype) or dtypes.is_int(self.dtype)
+        self.want(known, f"unknown dtype {self.dtype!r}")
+        return x.with_dtype(self.dtype)
+
+    def evaluate(self, x: Array) -> Array:
+        if self.dtype == "bool":
+            return np.asarray(x != 0)
+        if dtypes.is_float(self.dtype):
+            return x.astype(dtypes.to_numpy(self.dtype))
+        return truncate(x, self.dtype) if np.issubdtype(x.dtype, np.floating) else wrap(x, self.dtype)
+
+    def compute(self, x: Tensor) -> Tensor:
+        def at(*i: Expr) -> Expr:
+            if self.dtype == "bool" and x.dtype != "bool":
+                return binary("ne", x[i], 0)
+            return cast(x[i], self.dtype)
+
+        return Tensor(self.infer(x.type), at)
