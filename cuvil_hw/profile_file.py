@@ -63,7 +63,7 @@ def fail(path: Path, problems: Sequence[Problem]) -> None:
 
 
 def near(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean …?" or "". """
+    """ "; did you mean …?" or ""."""
     match = get_close_matches(word.lower(), known, n=1)
     return f"; did you mean {match[0]}?" if match else ""
 

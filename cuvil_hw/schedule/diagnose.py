@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.schedule.resources import Axis
-from cuvil_hw.schedule.solver import fits, scaled, spare, within
+from cuvil_hw.schedule.solver import fits, limits, scaled, spare, within
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
 
@@ -25,11 +25,12 @@ def does_not_fit(
     others = [name for name, other in alternatives.items() if fits(kernels, other, fixed)]
     boards = [f"its smallest design fits {' and '.join(others)}"] if others else []
     alone = [a for a in axes if a.rule == "max"]
+    bounds = limits(alone, fixed)
     for kernel in kernels:
-        if not any(within(c, alone, fixed) for c in kernel.candidates):
+        if not any(within(c, bounds) for c in kernel.candidates):
             return _alone(kernel, alone, target, fixed, boards)
     shared = [a for a in axes if a.rule == "sum"]
-    legal = [replace(k, candidates=tuple(c for c in k.candidates if within(c, alone, fixed))) for k in kernels]
+    legal = [replace(k, candidates=tuple(c for c in k.candidates if within(c, bounds))) for k in kernels]
     minima = [(_smallest(legal, a, fixed), a) for a in shared]
     over = [(need, a) for need, a in minima if need > a.budget and scaled(need) > spare(a, {})]
     if over:

@@ -84,9 +84,7 @@ def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
     return result
 
 
-def _place(
-    order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
-) -> dict[str, int]:
+def _place(order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Each buffer in turn goes into the tightest gap between those already placed that live at the same time."""
     offsets: dict[str, int] = {}
     for name in order:

@@ -24,7 +24,7 @@ Objective = Literal["max", "sum"]
 _UNIT = 1000
 _WEIGHT = 1_000_000
 # CP-SAT's deterministic time (about seconds of one core) for one problem; a wall-clock limit would make builds differ.
-_EFFORT = 2.0
+_EFFORT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +128,26 @@ def spare(axis: Axis, fixed: Mapping[str, float]) -> int:
     return math.floor(round(axis.budget * _UNIT, 3)) - scaled(fixed.get(axis.name, 0.0))
 
 
-def within(candidate: Candidate, axes: Sequence[Axis], fixed: Mapping[str, float]) -> bool:
+def limits(axes: Sequence[Axis], fixed: Mapping[str, float]) -> dict[str, int]:
+    """`spare` by axis name, of the axes that a single candidate can break."""
+    return {a.name: spare(a, fixed) for a in axes if a.rule != "live"}
+
+
+def within(candidate: Candidate, limits: Mapping[str, int]) -> bool:
     """Whether a candidate respects every axis taken by itself."""
     use = candidate.estimate.use
-    return all(scaled(use.get(a.name, 0.0)) <= spare(a, fixed) for a in axes if a.rule != "live")
+    return all(scaled(use.get(name, 0.0)) <= limit for name, limit in limits.items())
 
 
 def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> Problem:
     """Integers, without the candidates that can't fit or that another one beats."""
     shared = [a for a in axes if a.rule == "sum"]
+    bounds = limits(axes, fixed)
     options = []
     for kernel in kernels:
         found = []
         for index, candidate in enumerate(kernel.candidates):
-            if within(candidate, axes, fixed):
+            if within(candidate, bounds):
                 use = tuple(scaled(candidate.estimate.use.get(a.name, 0.0)) for a in shared)
                 weight = sum(u * _WEIGHT // max(1, scaled(a.limit)) for u, a in zip(use, shared, strict=True))
                 found.append(Option(index, int(candidate.estimate.cycles), use, weight))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -65,13 +66,14 @@ def chain(sizes: list[int], dtype: str = "i8") -> KernelGraph:
     buffers = {"x": ("input", 8, dtype), "y": ("output", 64, "i8")}
     buffers |= {n: ("temp", s, dtype) for n, s in zip(names, sizes, strict=True)}
     steps = ["x", *names, "y"]
-    return graph([(out, (src,)) for src, out in zip(steps[:-1], steps[1:], strict=True)], buffers)
+    return graph([(out, (src,)) for src, out in itertools.pairwise(steps)], buffers)
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:
     plan = plan_memory(chain([640, 64, 1280, 128, 640]))
     assert plan.size_bytes == plan.lower_bound_bytes == 1280 + 128
-    assert plan.lifetimes["t2"] == (2, 3) and plan.peak_kernel == 3
+    assert plan.lifetimes["t2"] == (2, 3)
+    assert plan.peak_kernel == 3
 
 
 def test_bytes_are_those_of_the_numpy_container() -> None:
@@ -84,7 +86,7 @@ def test_bytes_are_those_of_the_numpy_container() -> None:
 def test_residual_keeps_the_skipped_buffer() -> None:
     g = graph(
         [("a", ("x",)), ("b", ("a",)), ("c", ("b",)), ("d", ("c", "a")), ("y", ("d",))],
-        {"x": ("input", 1, "i8"), "y": ("output", 1, "i8")} | {n: ("temp", 64, "i8") for n in "abcd"},
+        {"x": ("input", 1, "i8"), "y": ("output", 1, "i8")} | dict.fromkeys("abcd", ("temp", 64, "i8")),
     )
     plan = plan_memory(g)
     assert plan.size_bytes == plan.lower_bound_bytes == 192
@@ -95,17 +97,24 @@ def test_output_is_never_scratch_even_when_read_again() -> None:
     """apache/tvm#8062: float temporaries must not land in the int8 output, whenever it is written."""
     g = graph(
         [("t", ("x",)), ("y", ("t",)), ("u", ("y",)), ("z", ("u",))],
-        {"x": ("input", 4, "i8"), "y": ("output", 4, "i8"), "z": ("output", 4, "i8"),
-         "t": ("temp", 4, "f32"), "u": ("temp", 4, "f32")},
+        {
+            "x": ("input", 4, "i8"),
+            "y": ("output", 4, "i8"),
+            "z": ("output", 4, "i8"),
+            "t": ("temp", 4, "f32"),
+            "u": ("temp", 4, "f32"),
+        },
     )
     plan = plan_memory(g)
-    assert set(plan.offset_bytes) == {"t", "u"} and plan.size_bytes == 64
+    assert set(plan.offset_bytes) == {"t", "u"}
+    assert plan.size_bytes == 64
     placed = replace(plan, offset_bytes={**plan.offset_bytes, "y": 0})
     assert verify_plan(g, placed) == ["y has role output and must not be placed"]
 
 
 def test_empty_and_unused() -> None:
-    assert plan_memory(chain([])).size_bytes == 0 and plan_memory(chain([])).peak_kernel is None
+    assert plan_memory(chain([])).size_bytes == 0
+    assert plan_memory(chain([])).peak_kernel is None
     assert plan_memory(chain([0])).size_bytes == 0
     g = graph(
         [("a", ("x",)), ("dead", ("a",)), ("y", ("a",))],
@@ -136,9 +145,9 @@ def test_checker_sees_each_fault() -> None:
 
 def test_malformed_graphs_and_arguments() -> None:
     g = chain([8, 8])
-    with pytest.raises(ValueError, match="k1 reads t1 before any kernel has written it"):
+    with pytest.raises(ValueError, match=r"k1 reads t1 before any kernel has written it"):
         plan_memory(_swapped(g))
-    with pytest.raises(ValueError, match="48 is not a power of two"):
+    with pytest.raises(ValueError, match=r"48 is not a power of two"):
         plan_memory(g, alignment=48)
 
 
@@ -155,6 +164,6 @@ def test_live_axis_counts_arena_constants_and_the_user_s_buffers() -> None:
     plan = plan_memory(g)
     need = 64 + 40 + 100 + 6
     assert check_live(g, plan, [Axis("ddr", need, "live", 1.0, "B"), Axis("lut", 1, "sum")], target="t") == need
-    with pytest.raises(DoesNotFit, match="at least 420 bytes of ddr") as caught:
+    with pytest.raises(DoesNotFit, match=r"at least 420 bytes of ddr") as caught:
         check_live(g, plan, [Axis("ddr", need, "live", 0.5, "B")], target="t")
     assert (caught.value.layer, caught.value.axis, caught.value.need, caught.value.limit) == ("k0", "ddr", need, 105)

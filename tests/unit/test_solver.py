@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuvil_hw.errors import DoesNotFit
+from cuvil_hw.errors import DoesNotFit, ToolNotFound
 from cuvil_hw.profile import load_profile
 from cuvil_hw.schedule import solver
 from cuvil_hw.schedule.resources import Axis
@@ -54,8 +55,14 @@ def brute(kernels: Sequence[KernelChoices], axes: Sequence[Axis], objective: str
 AXES = (Axis("lut", 40, "sum", 0.5), Axis("dsp", 10, "sum"), Axis("nram", 6, "max"), Axis("ddr", 1, "live"))
 ROW = st.tuples(
     st.integers(1, 12),
-    st.fixed_dictionaries({"lut": st.integers(0, 14), "dsp": st.sampled_from([0, 0.5, 1, 2.25, 4]), "nram": st.integers(0, 8),
-                           "ddr": st.just(9)}),
+    st.fixed_dictionaries(
+        {
+            "lut": st.integers(0, 14),
+            "dsp": st.sampled_from([0, 0.5, 1, 2.25, 4]),
+            "nram": st.integers(0, 8),
+            "ddr": st.just(9),
+        }
+    ),
 )
 
 
@@ -67,13 +74,16 @@ def test_equals_brute_force(rows: list[list[tuple[int, dict[str, float]]]], obje
     if best is None:
         with pytest.raises(DoesNotFit) as caught:
             choose(kernels, AXES, target="t", objective=objective)
-        assert caught.value.need > caught.value.limit and caught.value.layer in {k.name for k in kernels}
+        assert caught.value.need > caught.value.limit
+        assert caught.value.layer in {k.name for k in kernels}
         return
     choice = choose(kernels, AXES, target="t", objective=objective)
     picks = [c for _, c in choice.picked]
     assert choice.objective == choice.bound == best[0]
     assert sum(spend(picks, a) / a.limit for a in AXES if a.rule == "sum") == pytest.approx(best[1], abs=1e-4)
-    assert choice.use["lut"] == spend(picks, AXES[0]) <= 20 and choice.use["dsp"] <= 10 and choice.use["nram"] <= 6
+    assert choice.use["lut"] == spend(picks, AXES[0]) <= 20
+    assert choice.use["dsp"] <= 10
+    assert choice.use["nram"] <= 6
     assert "ddr" not in choice.use
 
 
@@ -87,9 +97,17 @@ def folded(seed: int, count: int, options: int) -> list[KernelChoices]:
             fold = rng.choice([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128])
             on_dsp = rng.random() < 0.5
             lut = base + fold * rng.randrange(*((10, 30) if on_dsp else (60, 90)))
-            rows.append((-(-work // fold), {
-                "lut": float(lut), "ff": lut * 1.2, "dsp": float(fold if on_dsp else 0), "bram18": float(rng.randrange(1, 9))
-            }))
+            rows.append(
+                (
+                    -(-work // fold),
+                    {
+                        "lut": float(lut),
+                        "ff": lut * 1.2,
+                        "dsp": float(fold if on_dsp else 0),
+                        "bram18": float(rng.randrange(1, 9)),
+                    },
+                )
+            )
         kernels.append(kernel(f"layer{i}", *rows))
     return kernels
 
@@ -109,7 +127,8 @@ def test_big_network_takes_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choose(kernels, axes, target="zcu104", objective="max")
     assert choice.objective == choice.bound
     assert all(choice.use[a.name] <= a.budget for a in axes)
-    assert len(sizes) <= 12 and max(sizes, default=0) <= 1500
+    assert len(sizes) <= 12
+    assert max(sizes, default=0) <= 1500
 
 
 def test_same_answer_every_time_whatever_the_order_of_proposals() -> None:
@@ -129,6 +148,13 @@ def test_nothing_is_unrolled_beyond_the_bottleneck() -> None:
     assert choice.style == "spatial"
     summed = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="sum")
     assert (summed.objective, summed.style) == (110, "temporal")
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_designs_with_equal_sums_the_smallest(turn: int) -> None:
+    kernels = [kernel("a", (1, {"dsp": 5}), (2, {"dsp": 2})), kernel("b", (1, {"dsp": 5}), (2, {"dsp": 4}))][::turn]
+    choice = choose(kernels, [Axis("dsp", 9, "sum")], target="t", objective="sum")
+    assert (choice.objective, choice.bound, choice.use["dsp"]) == (3, 3, 7)
 
 
 def scale(axes: Sequence[Axis], name: str, share: float) -> list[Axis]:
@@ -155,13 +181,20 @@ def test_half_of_an_axis_changes_the_folding() -> None:
 def test_two_percent_names_layer_axis_and_numbers() -> None:
     axes = scale(load_profile("pynq-z2").axes, "bram18", 0.02)
     with pytest.raises(DoesNotFit) as caught:
-        choose(bram_bound(), axes, target="tiny", objective="max", fixed={"bram18": 2},
-               alternatives={"pynq-z2": load_profile("pynq-z2").axes, "same": axes})
+        choose(
+            bram_bound(),
+            axes,
+            target="tiny",
+            objective="max",
+            fixed={"bram18": 2},
+            alternatives={"pynq-z2": load_profile("pynq-z2").axes, "same": axes},
+        )
     e = caught.value
     assert (e.layer, e.axis, e.need, e.limit, e.target) == ("conv2", "bram18", 23.0, 4.48, "tiny")
     assert str(e) == (
         "does not fit tiny: needs 23 bram18 where 4.48 may be used, tightest at layer conv2; nearest fit: even the "
-        "smallest folding needs that much (12 bram18 in conv2 (net.py:5), fixed overhead 2); its smallest design fits pynq-z2"
+        "smallest folding needs that much (12 bram18 in conv2 (net.py:5), fixed overhead 2); "
+        "its smallest design fits pynq-z2"
     )
     with pytest.raises(DoesNotFit, match=r"it takes a target with at least 29 bram18 \(at use 0.8\)"):
         choose(bram_bound(), axes, target="tiny", objective="max", fixed={"bram18": 2})
@@ -180,7 +213,7 @@ def test_advice_names_the_use_that_would_do_and_is_true() -> None:
 def test_axes_that_only_conflict() -> None:
     kernels = [kernel(n, (10, {"lut": 10, "dsp": 0}), (10, {"lut": 0, "dsp": 10})) for n in ("a", "b", "c")]
     axes = [Axis("lut", 12, "sum"), Axis("dsp", 14, "sum")]
-    with pytest.raises(DoesNotFit, match="every resource suffices by itself, but not all together") as caught:
+    with pytest.raises(DoesNotFit, match=r"every resource suffices by itself, but not all together") as caught:
         choose(kernels, axes, target="t", objective="max")
     assert (caught.value.axis, caught.value.need, caught.value.limit) == ("dsp", 20, 14)
     assert "at least 20 dsp (at use 1)" in caught.value.nearest
@@ -207,9 +240,9 @@ def test_fixed_overhead_is_counted_once() -> None:
     choice = choose(kernels, axes, target="t", objective="max", fixed={"lut": 4})
     assert (choice.objective, choice.use["lut"]) == (4, 10)
     assert choose(kernels, axes, target="t", objective="max", fixed={"lut": 5}).objective == 9
-    with pytest.raises(DoesNotFit, match="needs 11 lut where 10"):
+    with pytest.raises(DoesNotFit, match=r"needs 11 lut where 10"):
         choose(kernels, axes, target="t", objective="max", fixed={"lut": 8})
-    with pytest.raises(DoesNotFit, match="layer fixed overhead"):
+    with pytest.raises(DoesNotFit, match=r"layer fixed overhead"):
         choose([], axes, target="t", objective="max", fixed={"lut": 11})
     assert choose([], axes, target="t", objective="max") == Choice((), 0, 0, {"lut": 0}, "spatial")
 
@@ -217,7 +250,18 @@ def test_fixed_overhead_is_counted_once() -> None:
 def test_a_budget_filled_exactly_fits_despite_float_noise() -> None:
     kernels = [kernel(f"k{i}", (1, {"lut": 0.1}), (9, {"lut": 0.0})) for i in range(10)]
     assert choose(kernels, [Axis("lut", 1, "sum")], target="t", objective="max").objective == 1
-    assert choose([kernel("k", (1, {"lut": 37240}))], load_profile("zynq").axes, target="t", objective="max").objective == 1
+    assert (
+        choose([kernel("k", (1, {"lut": 37240}))], load_profile("zynq").axes, target="t", objective="max").objective
+        == 1
+    )
+
+
+def test_or_tools_is_only_needed_for_hard_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ortools", "ortools.sat", "ortools.sat.python"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert choose(bram_bound(), [], target="cpu", objective="sum").objective == 400 + 450 + 300
+    with pytest.raises(ToolNotFound, match=r"OR-tools not found.*cuvil-hw\[compiler\]"):
+        choose(bram_bound(), [Axis("bram18", 70, "sum")], target="t", objective="sum")
 
 
 @pytest.mark.parametrize(
