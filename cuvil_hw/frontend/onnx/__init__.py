@@ -1,0 +1,5 @@
+"""ONNX models → level1 programs."""
+
+from cuvil_hw.frontend.onnx.graph import load_onnx
+
+__all__ = ["load_onnx"]

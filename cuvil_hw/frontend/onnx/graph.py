@@ -1,0 +1,220 @@
+"""ONNX graph → level1 program: one pass over the nodes, static shapes, constants folded, all refusals collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.onnx.inputs import input_types
+from cuvil_hw.frontend.onnx.load import read
+from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Value, decode
+from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Builder, Program
+from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.types import TensorType
+
+# What onnx.reference raises on operands that an operator can't take.
+_REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError, KeyError)
+
+
+def load_onnx(
+    model: str | Path | onnx.ModelProto, *, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> Program:
+    """A level1 program with the meaning of an ONNX model (opset 7 or newer).
+
+    `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
+    shapes by input name, for inputs whose shape the file leaves open; a leading dimension that nobody gives becomes 1,
+    which `notes["assumed"]` says. Inputs with an initializer become constants.
+
+    Raises Unsupported, listing every operator, attribute and element type that can't be compiled, with counts and node
+    names; CuvilError for a file that is missing, damaged or invalid, and for shapes that are unknown or contradictory.
+    """
+    proto, name = read(model)
+    title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
+    inputs, assumed = input_types(proto.graph, name, shapes or {})
+    builder = Builder(inputs, title)
+    emitter = Emitter(builder)
+    values: dict[str, Value | None] = {n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)}
+    refusals = _Refusals()
+    _read_initializers(proto.graph, values, refusals, name)
+    nodes, used = _needed(proto.graph)
+    versions = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
+    inferred: dict[str, TensorType] | None = None
+    for node in nodes:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        results = _convert(node, domain, versions.get(domain, 0), values, used, emitter, refusals)
+        if results is None:
+            inferred = _inferred_types(proto, inputs) if inferred is None else inferred
+            results = [emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
+        values.update(zip(node.output, results, strict=False))
+    refusals.check(name)
+    program = builder.finish([(o.name, emitter.ssa(_output(o.name, values, name))) for o in proto.graph.output])
+    _drop_unused(program)
+    if assumed:
+        program.notes["assumed"] = assumed
+    return program
+
+
+class _Refusals:
+    """Refusals by (operator, reason), in order of appearance."""
+
+    def __init__(self) -> None:
+        self._where: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, op: str, reason: str, where: str) -> None:
+        self._where.setdefault((op, reason), []).append(where)
+
+    def check(self, name: str) -> None:
+        """Raise Unsupported when there are any."""
+        if self._where:
+            raise Unsupported([Refusal(op, why, len(at), tuple(at)) for (op, why), at in self._where.items()], name)
+
+
+def _read_initializers(
+    graph: onnx.GraphProto, values: dict[str, Value | None], refusals: _Refusals, name: str
+) -> None:
+    for tensor in graph.initializer:
+        try:
+            array, dtype = decode(tensor)
+        except Refused as e:
+            refusals.add("initializer", str(e), tensor.name)
+            values[tensor.name] = None
+            continue
+        except CuvilError as e:
+            raise CuvilError(f"{name}: {e}") from e
+        values[tensor.name] = Value(TensorType(tuple(array.shape), dtype), array)
+    for sparse in graph.sparse_initializer:
+        refusals.add("initializer", "sparse tensors are not supported", sparse.values.name)
+        values[sparse.values.name] = None
+
+
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, those that its subgraphs take from outside included."""
+    names = {i for i in node.input if i}
+    for a in node.attribute:
+        for inner in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+            names |= {o.name for o in inner.output}.union(*(_names_read(n) for n in inner.node))
+    return names
+
+
+def _needed(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]]:
+    """The nodes that the outputs depend on, in order, and all names that something reads."""
+    used = {o.name for o in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if any(o in used for o in node.output if o):
+            kept.append(node)
+            used |= _names_read(node)
+    return kept[::-1], used
+
+
+def _convert(
+    node: onnx.NodeProto,
+    domain: str,
+    version: int,
+    values: Mapping[str, Value | None],
+    used: set[str],
+    emitter: Emitter,
+    refusals: _Refusals,
+) -> Sequence[Value | None] | None:
+    """Results of one node; None when it was refused or follows from something refused."""
+    op_type = f"{domain}.{node.op_type}" if domain else node.op_type
+    label = node.name or next((o for o in node.output if o), "")
+    loc = f'onnx node "{label}" ({node.op_type})'
+    operands = [values.get(i) if i else None for i in node.input]
+    broken = any(i and v is None for i, v in zip(node.input, operands, strict=True))
+    convert = CONVERTERS.get((domain, node.op_type))
+    try:
+        if convert is None:
+            folded = None if broken else _fold(node, domain, version, operands, emitter)
+            if folded is None:
+                raise Refused(refusal_reason(domain, node.op_type))
+            return folded
+        if broken:
+            return None
+        while operands and operands[-1] is None:
+            operands.pop()
+        result = convert(Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter), version)
+        return (result,) if isinstance(result, Value) else result
+    except (Refused, ShapeError) as e:
+        refusals.add(op_type, str(e), label)
+        return None
+    except CuvilError as e:
+        raise CuvilError(f"{loc}: {e}") from e
+
+
+def _fold(
+    node: onnx.NodeProto, domain: str, version: int, operands: Sequence[Value | None], emitter: Emitter
+) -> list[Value] | None:
+    """An operator without converter on constants only: its value by ONNX's own reference; None when it isn't that."""
+    arrays: dict[str, Array] = {}
+    for name, value in zip(node.input, operands, strict=True):
+        if value is None:
+            continue
+        if value.array is None or value.dtype not in ("f32", "f64", "bool", "i8", "u8", "i16", "u16", "i32", "i64"):
+            return None
+        arrays[name] = value.array
+    random = node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+    if domain or random or not arrays or any(a.HasField("g") for a in node.attribute):
+        return None
+    from onnx.reference import ReferenceEvaluator
+
+    infos = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()
+    ]
+    outputs = [o for o in node.output if o]
+    graph = onnx.helper.make_graph([node], "fold", infos, [onnx.ValueInfoProto(name=o) for o in outputs])
+    opsets = [onnx.helper.make_opsetid("", version)]
+    try:
+        results = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets)).run(None, arrays)
+        found = {o: emitter.const(r, dtypes.from_numpy(r.dtype)) for o, r in zip(outputs, results, strict=True)}
+    except _REFERENCE_ERRORS as e:
+        raise Refused(f"on constants, onnx.reference can't compute it: {e}") from e
+    return [found[o] if o else emitter.const(0, "f32") for o in node.output]
+
+
+def _inferred_types(proto: onnx.ModelProto, inputs: Sequence[tuple[str, TensorType]]) -> dict[str, TensorType]:
+    """Static types by ONNX's shape inference, for the checks after a refused node; empty where it fails."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    types = dict(inputs)
+    for info in copy.graph.input:
+        if info.name in types:
+            dims = info.type.tensor_type.shape
+            del dims.dim[:]
+            for extent in types[info.name].shape:
+                dims.dim.add().dim_value = extent
+    del copy.graph.value_info[:]
+    try:
+        copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        return {}
+    found: dict[str, TensorType] = {}
+    for info in [*copy.graph.value_info, *copy.graph.output]:
+        tensor = info.type.tensor_type
+        if info.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape") or tensor.elem_type not in DTYPES:
+            continue
+        if all(d.HasField("dim_value") for d in tensor.shape.dim):
+            found[info.name] = TensorType(tuple(int(d.dim_value) for d in tensor.shape.dim), DTYPES[tensor.elem_type])
+    return found
+
+
+def _output(output: str, values: Mapping[str, Value | None], name: str) -> Value:
+    value = values.get(output)
+    if value is None:
+        raise CuvilError(f"{name}: nothing computes the output {output!r}")
+    return value
+
+
+def _drop_unused(program: Program) -> None:
+    """Erase ops whose results nobody reads: shape arithmetic leaves them behind."""
+    for operation in reversed(list(program.block.ops)):
+        pure = isinstance(operation, level1.TensorOp | level1.ConstOp)
+        if pure and all(r.first_use is None for r in operation.results):
+            operation.detach()
+            operation.erase()

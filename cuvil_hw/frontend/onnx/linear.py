@@ -1,0 +1,169 @@
+"""Converters of matrix products and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cuvil_hw import dtypes
+from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.elementwise import cast_to
+from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.ops.nn import Linear
+from cuvil_hw.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
+from cuvil_hw.ops.reduce import MatMul, ReduceMean
+
+
+def is_weight(v: Value) -> bool:
+    """A constant matrix, or one behind a dequantize."""
+    return v.rank == 2 and (v.array is not None or v.quantized is not None)
+
+
+def matmul(n: Node, version: int) -> Value:
+    return product(n, n[0], n[1])
+
+
+def product(n: Node, a: Value, b: Value, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
+    """NumPy's matmul; a constant matrix on the right makes it a linear layer. Integers accumulate in at least i32."""
+    if not a.rank or not b.rank:
+        n.refuse(f"operands {a.shape} and {b.shape}: scalars have no matrix product")
+    acc = accumulator(n, a)
+    if b.rank == 1:
+        return n.reshape(product(n, a, n.reshape(b, (b.shape[0], 1)), x_zp, w_zp), a.shape[:-1])
+    if is_weight(b):
+        return n.emit(Linear(x_zp, w_zp, acc), a, n.transpose(b, (1, 0)))
+    if a.rank == 1:
+        y = product(n, n.reshape(a, (1, a.shape[0])), b, x_zp, w_zp)
+        return n.reshape(y, (*y.shape[:-2], y.shape[-1]))
+    return n.emit(MatMul(x_zp, w_zp, acc) if acc else MatMul(), a, b)
+
+
+def accumulator(n: Node, x: Value) -> str:
+    """`acc` of a product of x: none for floats."""
+    width = dtypes.int_width(x.dtype)
+    if width is None:
+        return ""
+    return x.dtype if width[1] >= 32 else "i32"
+
+
+def gemm(n: Node, version: int) -> Value:
+    """alpha · A' · B' + beta · C."""
+    a, b, c = n[0], n[1], n.get(2)
+    alpha, beta = n.number("alpha", 1.0), n.number("beta", 1.0)
+    if a.rank != 2 or b.rank != 2:
+        n.refuse(f"operands {a.shape} and {b.shape} must be matrices")
+    if dtypes.is_int(a.dtype) and (alpha != int(alpha) or beta != int(beta)):
+        n.refuse(f"alpha {alpha} and beta {beta} on integers")
+    a = n.transpose(a, (1, 0)) if n.integer("transA", 0) else a
+    if is_weight(b):
+        weight = b if n.integer("transB", 0) else n.transpose(b, (1, 0))
+        if alpha != 1 and weight.array is not None:
+            weight, alpha = n.emit(e.Mul(), weight, n.like(alpha, weight)), 1.0
+        op = Linear(acc=accumulator(n, a))
+        bias = _bias(n, c, weight.shape[0], beta) if alpha == 1 else None
+        if bias is not None:
+            return n.emit(op, a, weight, bias)
+        y = n.emit(op, a, weight)
+    else:
+        y = product(n, a, n.transpose(b, (1, 0)) if n.integer("transB", 0) else b)
+    y = y if alpha == 1 else n.emit(e.Mul(), y, n.like(alpha, y))
+    if c is None or beta == 0:
+        return y
+    c = c if beta == 1 else n.emit(e.Mul(), c, n.like(beta, c))
+    return n.emit(e.Add(), y, n.expand(c, y.shape))
+
+
+def _bias(n: Node, c: Value | None, features: int, beta: float) -> Value | None:
+    """C as one value per output feature, or None when it isn't that."""
+    if c is None or (beta != 1 and c.array is None):
+        return None
+    if c.array is not None and (c.type.size == 1 or c.shape in ((features,), (1, features))):
+        scaled = c if beta == 1 else n.emit(e.Mul(), c, n.like(beta, c))
+        return n.expand(n.reshape(scaled, (scaled.type.size,)), (features,))
+    return n.reshape(c, (features,)) if c.shape in ((features,), (1, features)) else None
+
+
+def matmul_integer(n: Node, version: int) -> Value:
+    """Integers with zero points into i32; a zero point per column of a constant matrix is one per output feature."""
+    a_zp = n.known_ints(2, "the zero point of A") if n.has(2) else (0,)
+    b_zp = n.known_ints(3, "the zero points of B") if n.has(3) else (0,)
+    if len(a_zp) != 1:
+        n.refuse("a zero point per row of A")
+    if len(b_zp) != 1 and not is_weight(n[1]):
+        n.refuse("a zero point per column of a B that is not a constant matrix")
+    return product(n, n[0], n[1], a_zp[0], b_zp)
+
+
+def batch_norm(n: Node, version: int) -> Value:
+    if n.integer("training_mode", 0) or any(n.wanted[1:]):
+        n.refuse("training mode; export the model in inference mode")
+    if not n.integer("spatial", 1):
+        n.refuse("spatial = 0: statistics per element")
+    x = n[0]
+    return n.emit(BatchNorm(n.number("epsilon", 1e-5)), x, *(cast_to(n, n[i], x.dtype) for i in range(1, 5)))
+
+
+def layer_norm(n: Node, version: int) -> tuple[Value, ...]:
+    """Also the mean and 1/deviation, when something uses them."""
+    x, eps = n[0], n.number("epsilon", 1e-5)
+    axis = n.axis(n.integer("axis", -1), x.rank)
+    inner = x.shape[axis:]
+    scale = n.expand(n[1], inner)
+    bias = (n.expand(n[2], inner),) if n.has(2) else ()
+    y = n.emit(LayerNorm(axis, eps), x, scale, *bias)
+    if not any(n.wanted[1:]):
+        return (y,)
+    axes = tuple(range(axis, x.rank))
+    wide = cast_to(n, x, "f32") if x.dtype == "f16" else x
+    mean = n.emit(ReduceMean(axes, True), wide)
+    centred = n.binary(e.Sub(), wide, mean)
+    variance = n.emit(ReduceMean(axes, True), n.emit(e.Mul(), centred, centred))
+    inverse = n.emit(e.Reciprocal(), n.emit(e.Sqrt(), n.emit(e.Add(), variance, n.like(eps, variance))))
+    return y, mean, inverse
+
+
+def rms_norm(n: Node, version: int) -> Value:
+    """x / sqrt(mean(x²) + eps) · scale, in at least f32."""
+    x, eps = n[0], n.number("epsilon", 1e-5)
+    axis = n.axis(n.integer("axis", -1), x.rank)
+    wide = cast_to(n, x, "f32") if x.dtype == "f16" else x
+    mean = n.emit(ReduceMean(tuple(range(axis, x.rank)), True), n.emit(e.Mul(), wide, wide))
+    root = n.emit(e.Sqrt(), n.emit(e.Add(), mean, n.like(eps, mean)))
+    normal = cast_to(n, n.binary(e.Div(), wide, root), x.dtype)
+    return n.emit(e.Mul(), normal, n.expand(cast_to(n, n[1], x.dtype), x.shape))
+
+
+def instance_norm(n: Node, version: int) -> Value:
+    return n.emit(InstanceNorm(n.number("epsilon", 1e-5)), n[0], n[1], n[2])
+
+
+def group_norm(n: Node, version: int) -> Value:
+    """Opset 18 has scale and bias per group, 21 per channel."""
+    x, groups = n[0], n.integer("num_groups", 1)
+    channels = x.shape[1] if x.rank > 1 else 0
+    if groups < 1 or channels % groups:
+        n.refuse(f"{groups} groups of {channels} channels")
+
+    def per_channel(v: Value) -> Value:
+        if v.shape == (channels,) and (version >= 21 or groups == channels):
+            return v
+        if v.shape != (groups,):
+            n.refuse(f"scale or bias of shape {v.shape} with {groups} groups and {channels} channels")
+        return n.reshape(n.expand(n.reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
+
+    scale, bias = per_channel(n[1]), per_channel(n[2])
+    return n.emit(GroupNorm(groups, n.number("epsilon", 1e-5)), x, scale, bias)
+
+
+LINEAR: Mapping[str, Converter] = MappingProxyType(
+    {
+        "Gemm": gemm,
+        "MatMul": matmul,
+        "MatMulInteger": matmul_integer,
+        "BatchNormalization": batch_norm,
+        "LayerNormalization": layer_norm,
+        "RMSNormalization": rms_norm,
+        "InstanceNormalization": instance_norm,
+        "GroupNormalization": group_norm,
+    }
+)

@@ -1,0 +1,247 @@
+"""What a converter sees: one ONNX node with its attributes, its operands, and a way to emit level1 ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+from xdsl.ir import SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Builder
+from cuvil_hw.ops import base
+from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.ops.shape import BroadcastTo, Reshape, Transpose
+from cuvil_hw.types import TensorType
+
+Array = npt.NDArray[Any]
+
+# Element types that level1 has; the others (strings, complex, bf16, float8, …) are refused.
+DTYPES: dict[int, str] = {
+    TensorProto.FLOAT: "f32",
+    TensorProto.DOUBLE: "f64",
+    TensorProto.FLOAT16: "f16",
+    TensorProto.BOOL: "bool",
+    **{getattr(TensorProto, f"INT{bits}"): f"i{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{getattr(TensorProto, f"UINT{bits}"): f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+}
+
+# Folding stops where a result would be larger than this and larger than its operands.
+LARGEST_FOLD = 1 << 24
+
+
+class Refused(Exception):
+    """A converter can't do what the node asks for; the importer collects these into one `Unsupported`."""
+
+
+def element_name(elem_type: int) -> str:
+    """ONNX' own name of an element type, for messages."""
+    return str(TensorProto.DataType.Name(elem_type)) if elem_type in TensorProto.DataType.values() else str(elem_type)
+
+
+def decode(tensor: TensorProto) -> tuple[Array, str]:
+    """(array in the container of its dtype, dtype). Raises Refused for element types that level1 lacks and CuvilError
+    for bytes that don't fit the shape."""
+    dtype = DTYPES.get(tensor.data_type)
+    if dtype is None:
+        raise Refused(f"element type {element_name(tensor.data_type)} of constant {tensor.name or 'tensor'!r}")
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as e:
+        raise CuvilError(f"constant {tensor.name or 'tensor'!r}: its data doesn't fit its shape {list(tensor.dims)}: {e}") from e
+    return np.ascontiguousarray(array.astype(dtypes.to_numpy(dtype))).reshape(array.shape), dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the ONNX graph. `array`: its elements when they are known at import. `ssa`: the op that makes it.
+    `narrow`: `array` is this value broadcast. `quantized`: it is this constant through this op."""
+
+    type: TensorType
+    array: Array | None = None
+    ssa: SSAValue | None = None
+    narrow: Value | None = None
+    quantized: tuple[Value, Dequantize] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        return self.type.rank
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+
+class Emitter:
+    """Emits ops into a Builder; ops on known values are computed instead, and constants appear on first use."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self._placed: dict[Value, SSAValue] = {}
+
+    def const(self, array: Any, dtype: str) -> Value:
+        data = np.asarray(array, dtypes.to_numpy(dtype))
+        return Value(TensorType(tuple(data.shape), dtype), data)
+
+    def op(self, op: base.Op, values: Sequence[Value], loc: str) -> tuple[Value, ...]:
+        types = base.infer(op, [v.type for v in values])
+        known = [v.array for v in values if v.array is not None]
+        if len(known) == len(values) and not isinstance(op, Quantize | Dequantize):
+            if isinstance(op, BroadcastTo):
+                return (Value(types[0], np.broadcast_to(known[0], op.shape), narrow=values[0].narrow or values[0]),)
+            if sum(t.size for t in types) <= max(LARGEST_FOLD, *(a.size for a in known)):
+                results = base.evaluate(op, known)
+                return tuple(Value(t, base.container(a, t.dtype)) for t, a in zip(types, results, strict=True))
+        results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
+        quantized = (values[0], op) if isinstance(op, Dequantize) and values[0].array is not None else None
+        return tuple(Value(t, ssa=s, quantized=quantized) for t, s in zip(types, results_ssa, strict=True))
+
+    def ssa(self, value: Value, loc: str = "") -> SSAValue:
+        """The value in the program; a known value becomes a constant there, once."""
+        if value.ssa is not None:
+            return value.ssa
+        if value not in self._placed:
+            if value.narrow is not None:
+                source = self.ssa(value.narrow, loc)
+                self._placed[value] = self.builder.op(BroadcastTo(value.shape), source, loc=loc)
+            else:
+                self._placed[value] = self.builder.const(value.array, value.dtype, loc)
+        return self._placed[value]
+
+    def placeholder(self, kind: TensorType) -> Value:
+        """Stands for the result of a refused node, so that the nodes after it can still be checked."""
+        operation = level1.const_splat(0, kind)
+        self.builder.block.add_op(operation)
+        return Value(kind, ssa=operation.results[0])
+
+
+@dataclass(frozen=True)
+class Node:
+    """`inputs`: None where an optional operand is absent. `wanted`: which outputs something uses."""
+
+    proto: onnx.NodeProto
+    inputs: tuple[Value | None, ...]
+    wanted: tuple[bool, ...]
+    loc: str
+    emitter: Emitter
+
+    # operands
+    def has(self, i: int) -> bool:
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def get(self, i: int) -> Value | None:
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def __getitem__(self, i: int) -> Value:
+        value = self.get(i)
+        if value is None:
+            raise CuvilError(f"{self.loc}: operand {i} is missing")
+        return value
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All operands; none may be absent."""
+        return tuple(self[i] for i in range(len(self.inputs)))
+
+    def known(self, i: int, what: str) -> Array:
+        """Elements of an operand that must be known at import."""
+        array = self[i].array
+        if array is None:
+            self.refuse(f"{what} depend(s) on values known only at run time; only constants can be compiled")
+        return array
+
+    def known_ints(self, i: int, what: str) -> tuple[int, ...]:
+        return tuple(int(v) for v in self.known(i, what).reshape(-1))
+
+    # attributes
+    def attr(self, name: str, default: Any = None) -> Any:
+        for a in self.proto.attribute:
+            if a.name == name:
+                value = onnx.helper.get_attribute_value(a)
+                return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        return default
+
+    def ints(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
+        value = self.attr(name)
+        return tuple(default) if value is None else tuple(int(v) for v in value)
+
+    def integer(self, name: str, default: int) -> int:
+        return int(self.attr(name, default))
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute; ONNX keeps them in single precision, the default too."""
+        return float(np.float32(self.attr(name, default)))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` counted from the front."""
+        if not -rank <= axis < rank:
+            self.refuse(f"axis {axis} is outside rank {rank}")
+        return axis % rank if rank else 0
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        return tuple(sorted({self.axis(a, rank) for a in axes}))
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise Refused(reason)
+
+    def only_first_output(self, others: str) -> None:
+        if any(self.wanted[1:]):
+            self.refuse(f"output {others} is used; only the first output is supported")
+
+    # emission
+    def emit(self, op: base.Op, *values: Value) -> Value:
+        return self.emitter.op(op, values, self.loc)[0]
+
+    def const(self, array: Any, dtype: str) -> Value:
+        return self.emitter.const(array, dtype)
+
+    def like(self, number: float, x: Value) -> Value:
+        """A constant of x's dtype, broadcast to x's shape."""
+        return self.expand(self.const(number, x.dtype), x.shape)
+
+    def expand(self, x: Value, shape: Sequence[int]) -> Value:
+        return x if x.shape == tuple(shape) else self.emit(BroadcastTo(tuple(shape)), x)
+
+    def broadcast(self, *values: Value) -> list[Value]:
+        """The operands at their common shape, by NumPy's rule."""
+        try:
+            shape = np.broadcast_shapes(*(v.shape for v in values))
+        except ValueError:
+            self.refuse(f"shapes {', '.join(str(v.shape) for v in values)} don't broadcast")
+        return [self.expand(v, shape) for v in values]
+
+    def binary(self, op: base.Op, a: Value, b: Value) -> Value:
+        return self.emit(op, *self.broadcast(a, b))
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        if x.shape == tuple(shape):
+            return x
+        if prod(shape) != x.type.size:
+            self.refuse(f"can't reshape {x.shape} to {tuple(shape)}")
+        return self.emit(Reshape(tuple(shape)), x)
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """Dequantized constants stay `const → dequantize`: the integers are transposed."""
+        if tuple(perm) == tuple(range(x.rank)):
+            return x
+        if x.quantized is not None:
+            stored, dq = x.quantized
+            axis = list(perm).index(dq.axis) if len(dq.scale) > 1 or len(dq.zero_point) > 1 else dq.axis
+            return self.emit(Dequantize(dq.scale, dq.zero_point, axis), self.transpose(stored, perm))
+        return self.emit(Transpose(tuple(perm)), x)
+
+
+Result = Value | Sequence[Value]
+Converter = Callable[[Node, int], Result]

@@ -1,0 +1,37 @@
+"""The table of supported operators: (domain, operator) → converter. Domain "" is ONNX' own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cuvil_hw.frontend.onnx.elementwise import ELEMENTWISE
+from cuvil_hw.frontend.onnx.linear import LINEAR
+from cuvil_hw.frontend.onnx.node import Converter
+from cuvil_hw.frontend.onnx.quantized import MICROSOFT, QUANTIZED
+from cuvil_hw.frontend.onnx.reduce import REDUCE
+from cuvil_hw.frontend.onnx.shape import SHAPE
+from cuvil_hw.frontend.onnx.window import WINDOW
+
+CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
+    {
+        **{("", op): f for table in (ELEMENTWISE, LINEAR, QUANTIZED, REDUCE, SHAPE, WINDOW) for op, f in table.items()},
+        **{("com.microsoft", op): f for op, f in MICROSOFT.items()},
+        ("com.microsoft", "Gelu"): ELEMENTWISE["Gelu"],
+    }
+)
+
+
+def refusal_reason(domain: str, op_type: str) -> str:
+    """Why an operator without converter is refused."""
+    if domain:
+        return f"operators of domain {domain!r} are not supported" if domain != "com.microsoft" else "not supported"
+    if op_type in ("If", "Loop", "Scan"):
+        return "control flow that depends on run-time values is not supported; export the model with it unrolled"
+    if op_type.startswith(("Sequence", "SplitToSequence", "ConcatFromSequence", "Optional")):
+        return "sequences and optionals are not supported"
+    if op_type.startswith(("String", "Regex", "Tfidf")):
+        return "text is not supported"
+    if op_type.startswith("Random") or op_type in ("Bernoulli", "Multinomial"):
+        return "random numbers are not supported"
+    return "not supported"
