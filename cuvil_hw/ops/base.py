@@ -106,7 +106,9 @@ def from_json(mnemonic: str, attrs: Mapping[str, Any]) -> Op:
     """The inverse of `to_json`; CuvilError for an unknown op or attribute."""
     cls = registry.get(mnemonic)
     if cls is None:
-        raise CuvilError(f"unknown op {mnemonic!r}; it needs another version of cuvil-hw, or the package that defines it")
+        raise CuvilError(
+            f"unknown op {mnemonic!r}; it needs another version of cuvil-hw, or the package that defines it"
+        )
     convert = {"int": int, "float": float, "bool": bool, "str": str}
     kinds = dict(attributes(cls))
     values: dict[str, Any] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,7 +51,7 @@ class _Ring(_Binary):
     """Sum, difference, product. Integers wrap. With `acc`, integers of any width are first converted to that integer type,
     which the result has; without it their width must be 8, 16, 32 or 64."""
 
-    ufunc: ClassVar[Callable[[Any, Any], Any]]
+    ufunc: ClassVar[Any]
     binary_name: ClassVar[str]
     acc: str = ""
 
@@ -190,7 +189,7 @@ class Maximum(_Binary):
 class _Same(_Binary):
     """No arithmetic, so no detour of f16 through f32: comparisons (to bool), logic, bits."""
 
-    ufunc: ClassVar[Callable[[Any, Any], Any]]
+    ufunc: ClassVar[Any]
     binary_name: ClassVar[str]
 
     def evaluate(self, a: Array, b: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -42,7 +41,10 @@ def check_dtype(op: Op, takes: str, dtype: str) -> None:
         case "bool":
             op.want(dtype == "bool", f"takes bool, not {dtype}; compare with zero first")
         case "wrapping":
-            op.want(dtypes.is_float(dtype) or wraps(dtype), f"takes floats and integers of 8, 16, 32 or 64 bits, not {dtype}; cast first")
+            op.want(
+                dtypes.is_float(dtype) or wraps(dtype),
+                f"takes floats and integers of 8, 16, 32 or 64 bits, not {dtype}; cast first",
+            )
         case _:
             op.want(dtypes.is_float(dtype) or dtypes.is_int(dtype), f"takes numbers, not {dtype}; cast first")
 
@@ -76,7 +78,7 @@ class _Unary(Op):
 class _Plain(_Unary):
     """An operation that NumPy and expressions both have: `ufunc` and the name `unary_name`."""
 
-    ufunc: ClassVar[Callable[[Any], Any]]
+    ufunc: ClassVar[Any]
     unary_name: ClassVar[str]
 
     def function(self, x: Array) -> Any:
@@ -307,7 +309,9 @@ class BitwiseNot(_Plain):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, self.takes, x.dtype)
-        self.want(wraps(x.dtype) or x.dtype[0] == "i", f"takes unsigned integers of 8, 16, 32 or 64 bits, not {x.dtype}")
+        self.want(
+            wraps(x.dtype) or x.dtype[0] == "i", f"takes unsigned integers of 8, 16, 32 or 64 bits, not {x.dtype}"
+        )
         return x
 
 

@@ -50,7 +50,8 @@ class Quantize(_PerChannel):
 
     def infer(self, x: TensorType) -> TensorType:
         self.want(dtypes.is_float(x.dtype), f"quantizes floats, not {x.dtype}")
-        self.want(dtypes.is_int(self.dtype), f"{self.dtype} is not an integer type")
+        width = dtypes.int_width(self.dtype)
+        self.want(width is not None and width[1] <= 32, f"{self.dtype} is not an integer type of up to 32 bits")
         self.want(all(s > 0 and np.isfinite(s) for s in self.scale), "scales must be positive and finite")
         self.check(x, self.axis, scale=self.scale, zero_point=self.zero_point)
         return x.with_dtype(self.dtype)
@@ -67,7 +68,10 @@ class Quantize(_PerChannel):
 
         def at(*i: Expr) -> Expr:
             zero = channel(self.zero_point, i, self.axis, "f64")
-            q = cast(unary("round", binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32"))), "f64") + zero
+            q = (
+                cast(unary("round", binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32"))), "f64")
+                + zero
+            )
             q = select(unary("isnan", q), zero, q)
             return cast(binary("min", binary("max", q, float(lo)), float(hi)), self.dtype)
 

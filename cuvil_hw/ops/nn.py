@@ -26,14 +26,22 @@ from cuvil_hw.ir.expr import (
     select,
 )
 from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.ops.elementwise import work_dtype, working
 from cuvil_hw.types import TensorType
 
 
 def contract(a: Array, b: Array) -> Array:
-    """Matrix product; integers are exact (through f64, which holds them while |sums| < 2^53)."""
-    if np.issubdtype(a.dtype, np.integer):
-        return np.asarray(np.rint(a.astype(np.float64) @ b.astype(np.float64))).astype(np.int64)
+    """Matrix product; i64 is exact: through f64 (fast) while that holds every possible sum, |sums| < 2^53."""
+    if not np.issubdtype(a.dtype, np.integer):
+        return np.asarray(a @ b)
+    if largest(a) * largest(b) * a.shape[-1] < 1 << 53:
+        return np.asarray(a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     return np.asarray(a @ b)
+
+
+def largest(a: Array) -> int:
+    """Largest magnitude in an integer array."""
+    return max(abs(int(a.min())), abs(int(a.max()))) if a.size else 0
 
 
 def checked(op: Op, acc: Array, dtype: str) -> Array:
@@ -50,11 +58,21 @@ class _Window(Op):
     """Shared by ops that slide a window: `pads` is (begin…, end…) as in ONNX."""
 
     def extents(
-        self, spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+        self,
+        spatial: Sequence[int],
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
     ) -> tuple[int, ...]:
         n = len(spatial)
-        self.want(len(kernel) == len(strides) == len(dilations) == n and len(pads) == 2 * n, f"attributes don't fit {n} spatial dims")
-        self.want(min((*strides, *dilations, *kernel), default=1) >= 1, "kernel, strides and dilations must be positive")
+        self.want(
+            len(kernel) == len(strides) == len(dilations) == n and len(pads) == 2 * n,
+            f"attributes don't fit {n} spatial dims",
+        )
+        self.want(
+            min((*strides, *dilations, *kernel), default=1) >= 1, "kernel, strides and dilations must be positive"
+        )
         self.want(min(pads, default=0) >= 0, "negative pads: use slice")
         out = []
         for size, k, s, d, lo, hi in zip(spatial, kernel, strides, dilations, pads[:n], pads[n:], strict=True):
@@ -65,7 +83,12 @@ class _Window(Op):
 
 
 def windows(
-    x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float | int
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    fill: float | int,
 ) -> Array:
     """All windows of x (N, C, *spatial) as a view (N, C, *out, *kernel) of the padded array."""
     n = len(kernel)
@@ -76,11 +99,25 @@ def windows(
     return view[tuple(step)]
 
 
+def untouched(
+    spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> int | None:
+    """A spatial dimension along which some window covers padding only; None if each window touches the input."""
+    for d, (size, k, s, dil, lo) in enumerate(zip(spatial, kernel, strides, dilations, pads, strict=False)):
+        last = size + pads[len(spatial) + d] - dil * (k - 1)
+        at = np.arange(-lo, last, s)[:, None] + dil * np.arange(k)
+        if not ((at >= 0) & (at < size)).any(axis=1).all():
+            return d
+    return None
+
+
 def taps(kernel: Sequence[int]) -> tuple[Iter, ...]:
     return tuple(reduction(f"k{d}", k) for d, k in enumerate(kernel))
 
 
-def positions(out: Sequence[Expr], k: Sequence[Expr], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> list[Expr]:
+def positions(
+    out: Sequence[Expr], k: Sequence[Expr], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> list[Expr]:
     """Input positions under tap `k` of the window at `out`."""
     return [o * s + t * d - p for o, t, s, p, d in zip(out, k, strides, pads, dilations, strict=False)]
 
@@ -105,7 +142,10 @@ class Conv(_Window):
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         self.want(x.rank >= 3 and w.rank == x.rank, f"x {x} and w {w} need the same rank ≥ 3")
-        self.want(self.groups >= 1 and x.shape[1] == w.shape[1] * self.groups, f"x has {x.shape[1]} channels, w wants {w.shape[1] * self.groups}")
+        self.want(
+            self.groups >= 1 and x.shape[1] == w.shape[1] * self.groups,
+            f"x has {x.shape[1]} channels, w wants {w.shape[1] * self.groups}",
+        )
         self.want(w.shape[0] % self.groups == 0, f"{w.shape[0]} output channels in {self.groups} groups")
         dtype = result_dtype(self, x, w, b, self.acc)
         self.want(b is None or b.shape == w.shape[:1], "bias must have one value per output channel")
@@ -114,32 +154,45 @@ class Conv(_Window):
         return TensorType((x.shape[0], w.shape[0], *out), dtype)
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
-        integer = bool(self.acc)
-        if integer:
+        dtype = x.dtype
+        if self.acc:
             x = x.astype(np.int64) - self.x_zp
-            w = w.astype(np.int64) - np.asarray(self.w_zp).reshape(-1, *[1] * (w.ndim - 1))
-        kernel, (n, g, o) = w.shape[2:], (x.shape[0], self.groups, w.shape[0])
+            w = w.astype(np.int64) - np.asarray(self.w_zp, np.int64).reshape(-1, *[1] * (w.ndim - 1))
+        x, w = working(x), working(w)
+        kernel, (o, per_group) = w.shape[2:], w.shape[:2]
+        taps_first = w.reshape(1, self.groups, o // self.groups, per_group * prod(kernel)).swapaxes(2, 3)
+        out, cols = self.columns(x, kernel)
+        if any(self.pads) and not np.isfinite(w).all():  # padding adds nothing, but 0 · inf would be NaN
+            _, valid = self.columns(np.ones(x.shape, np.bool_), kernel)
+            terms = np.where(valid[..., None], cols[..., None] * taps_first[:, :, None], w.dtype.type(0))
+            y = terms.sum(axis=3, dtype=w.dtype)
+        else:
+            y = contract(cols, taps_first)
+        y = y.swapaxes(2, 3).reshape(x.shape[0], o, *out)
+        if b is not None:
+            y = y + working(b).reshape(1, -1, *[1] * len(out))
+        return checked(self, y, self.acc) if self.acc else np.asarray(y, dtype)
+
+    def columns(self, x: Array, kernel: Sequence[int]) -> tuple[tuple[int, ...], Array]:
+        """(output extents, windows of x as (N, groups, positions, channels of a group · taps))."""
+        n, c = x.shape[0], x.shape[1] // self.groups
         view = windows(x, kernel, self.strides, self.pads, self.dilations, 0)
         out = view.shape[2 : 2 + len(kernel)]
-        cols = view.reshape(n, g, x.shape[1] // g, *out, *kernel)
-        cols = np.moveaxis(cols, 2, 2 + len(out)).reshape(n, g, prod(out), -1)
-        y = contract(cols, w.reshape(1, g, o // g, -1).swapaxes(2, 3)).swapaxes(2, 3).reshape(n, o, *out)
-        if b is not None:
-            y = y + b.reshape(1, -1, *[1] * len(out))
-        return checked(self, y, self.acc) if integer else y.astype(b.dtype if b is not None else x.dtype, copy=False)
+        cols = view.reshape(n, self.groups, c, *out, *kernel)
+        return out, np.moveaxis(cols, 2, 2 + len(out)).reshape(n, self.groups, prod(out), c * prod(kernel))
 
     def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         kind = self.infer(x.type, w.type, b.type if b else None)
-        spatial, per_group = x.shape[2:], w.shape[1]
+        spatial, per_group, acc = x.shape[2:], w.shape[1], work_dtype(kind.dtype)
         c, ks = reduction("c", per_group), taps(w.shape[2:])
 
         def at(n: Expr, o: Expr, *p: Expr) -> Expr:
-            channel = (o // (w.shape[0] // self.groups)) * per_group + c
+            channel = (o // max(w.shape[0] // self.groups, 1)) * per_group + c
             where = positions(p, ks, self.strides, self.pads, self.dilations)
-            term = product(x[(n, channel, *where)], w[(o, c, *ks)], kind.dtype, self.x_zp, self.w_zp, o)
+            term = product(x[(n, channel, *where)], w[(o, c, *ks)], acc, self.x_zp, self.w_zp, o)
             valid = all_of([inside(q, size) for q, size in zip(where, spatial, strict=True)])
-            term = select(valid, term, const(0, kind.dtype))
-            return reduce("sum", (*ks, c), term, b[o] if b else const(0, kind.dtype))
+            term = select(valid, term, const(0, acc))
+            return cast(reduce("sum", (*ks, c), term, cast(b[o], acc) if b else const(0, acc)), kind.dtype)
 
         return Tensor(kind, at)
 
@@ -157,10 +210,16 @@ def product(x: Expr, w: Expr, acc: str, x_zp: int, w_zp: tuple[int, ...], o: Exp
 def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str) -> str:
     """dtype of a multiply-accumulate: x's for floats, `acc` for integers."""
     if acc:
-        op.want(dtypes.is_int(x.dtype) and dtypes.is_int(w.dtype) and dtypes.is_int(acc), f"integer form on {x} and {w}")
-        op.want(b is None or dtypes.is_int(b.dtype) and b.dtype == acc, f"bias must have the accumulator's type {acc}")
+        op.want(
+            dtypes.is_int(x.dtype) and dtypes.is_int(w.dtype) and dtypes.is_int(acc), f"integer form on {x} and {w}"
+        )
+        op.want(
+            b is None or (dtypes.is_int(b.dtype) and b.dtype == acc), f"bias must have the accumulator's type {acc}"
+        )
         return acc
-    op.want(dtypes.is_float(x.dtype) and x.dtype == w.dtype, f"{x} and {w} must be floats of one type (integers need `acc`)")
+    op.want(
+        dtypes.is_float(x.dtype) and x.dtype == w.dtype, f"{x} and {w} must be floats of one type (integers need `acc`)"
+    )
     op.want(b is None or b.dtype == x.dtype, "bias must have the type of x")
     return x.dtype
 
@@ -182,21 +241,22 @@ class Linear(Op):
         return TensorType((*x.shape[:-1], w.shape[0]), dtype)
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
+        dtype = x.dtype
         if self.acc:
             x = x.astype(np.int64) - self.x_zp
-            w = w.astype(np.int64) - np.asarray(self.w_zp).reshape(-1, 1)
-        y = contract(x, w.T)
-        y = y if b is None else y + b
-        return checked(self, y, self.acc) if self.acc else y
+            w = w.astype(np.int64) - np.asarray(self.w_zp, np.int64).reshape(-1, 1)
+        y = contract(working(x), working(w).T)
+        y = y if b is None else y + working(b)
+        return checked(self, y, self.acc) if self.acc else np.asarray(y, dtype)
 
     def compute(self, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         kind = self.infer(x.type, w.type, b.type if b else None)
-        k = reduction("k", w.shape[1])
+        k, acc = reduction("k", w.shape[1]), work_dtype(kind.dtype)
 
         def at(*i: Expr) -> Expr:
             o = i[-1]
-            term = product(x[(*i[:-1], k)], w[(o, k)], kind.dtype, self.x_zp, self.w_zp, o)
-            return reduce("sum", (k,), term, b[o] if b else const(0, kind.dtype))
+            term = product(x[(*i[:-1], k)], w[(o, k)], acc, self.x_zp, self.w_zp, o)
+            return cast(reduce("sum", (k,), term, cast(b[o], acc) if b else const(0, acc)), kind.dtype)
 
         return Tensor(kind, at)
 
@@ -219,6 +279,8 @@ class MaxPool(_Window):
     def infer(self, x: TensorType) -> TensorType:
         self.want(x.rank == len(self.kernel) + 2, f"kernel {self.kernel} on {x}")
         out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        bad = untouched(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations) if any(self.pads) else None
+        self.want(bad is None, f"a window covers only padding along spatial dimension {bad}; make the pads smaller")
         return TensorType((*x.shape[:2], *out), x.dtype)
 
     def evaluate(self, x: Array) -> Array:
@@ -266,7 +328,9 @@ class SumPool(_Window):
         def at(n: Expr, c: Expr, *p: Expr) -> Expr:
             where = positions(p, ks, self.strides, self.pads, self.dilations)
             valid = all_of([inside(q, size) for q, size in zip(where, x.shape[2:], strict=True)])
-            return reduce("sum", ks, select(valid, cast(x[(n, c, *where)], self.acc) - const(self.x_zp, self.acc), zero), zero)
+            return reduce(
+                "sum", ks, select(valid, cast(x[(n, c, *where)], self.acc) - const(self.x_zp, self.acc), zero), zero
+            )
 
         return Tensor(self.infer(x.type), at)
 
@@ -289,6 +353,9 @@ class AvgPool(_Window):
         self.want(dtypes.is_float(x.dtype), f"averages floats, not {x.dtype}")
         self.want(x.rank == len(self.kernel) + 2, f"kernel {self.kernel} on {x}")
         out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        counted = self.count_include_pad or self.divisor or not any(self.pads)
+        bad = None if counted else untouched(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
+        self.want(bad is None, f"a window covers only padding along spatial dimension {bad}; make the pads smaller")
         return TensorType((*x.shape[:2], *out), x.dtype)
 
     def counts(self, spatial: Sequence[int]) -> tuple[tuple[int, ...], ...]:

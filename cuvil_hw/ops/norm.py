@@ -11,7 +11,7 @@ import numpy as np
 from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, unary
 from cuvil_hw.ops.base import Array, Emit, Op
 from cuvil_hw.ops.binary import Add, Div, Mul, Sub
-from cuvil_hw.ops.elementwise import Cast, Sqrt, check_dtype, work_dtype, working
+from cuvil_hw.ops.elementwise import Sqrt, check_dtype, work_dtype, working
 from cuvil_hw.ops.reduce import ReduceMean, narrowed
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
 from cuvil_hw.types import TensorType
@@ -29,7 +29,9 @@ class BatchNorm(Op):
     mnemonic: ClassVar[str] = "batch_norm"
     eps: float = 1e-5
 
-    def infer(self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType, var: TensorType) -> TensorType:
+    def infer(
+        self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType, var: TensorType
+    ) -> TensorType:
         check_dtype(self, "float", x.dtype)
         self.want(x.rank >= 2, f"{x} needs at least the dimensions N and C")
         for name, p in (("scale", scale), ("bias", bias), ("mean", mean), ("var", var)):
@@ -66,7 +68,9 @@ def emit_normalise(emit: Emit, x: Any, axes: tuple[int, ...], eps: float) -> Any
     wide = BroadcastTo(kind.shape)
     centred = emit.op(Sub(), x, emit.op(wide, emit.op(ReduceMean(axes, True), x)))
     variance = emit.op(ReduceMean(axes, True), emit.op(Mul(), centred, centred))
-    fill = emit.const(np.full(emit.type(variance).shape, eps, np.float64 if kind.dtype == "f64" else np.float32), kind.dtype)
+    fill = emit.const(
+        np.full(emit.type(variance).shape, eps, np.float64 if kind.dtype == "f64" else np.float32), kind.dtype
+    )
     deviation = emit.op(Sqrt(), emit.op(Add(), variance, fill))
     return emit.op(Div(), centred, emit.op(wide, deviation))
 
@@ -107,7 +111,9 @@ class LayerNorm(Op):
 
     def decompose(self, emit: Emit, x: Any, scale: Any, bias: Any | None = None) -> Any:
         kind = emit.type(x)
-        y = emit_normalise(emit, narrowed(emit, x, work_dtype(kind.dtype)), tuple(range(self.axis, kind.rank)), self.eps)
+        y = emit_normalise(
+            emit, narrowed(emit, x, work_dtype(kind.dtype)), tuple(range(self.axis, kind.rank)), self.eps
+        )
         return narrowed(emit, emit_affine(emit, y, scale, bias, kind.shape[self.axis :]), kind.dtype)
 
 

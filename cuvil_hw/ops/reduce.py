@@ -10,7 +10,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Iter, Reduce, State, Tensor, binary, cast, const, index, reduce, reduction, select, unary
+from cuvil_hw.ir.expr import (
+    Expr,
+    Iter,
+    Reduce,
+    State,
+    Tensor,
+    binary,
+    cast,
+    const,
+    index,
+    reduce,
+    reduction,
+    select,
+    unary,
+)
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
 from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wrap
@@ -331,7 +345,9 @@ class MatMul(Op):
         def at(*i: Expr) -> Expr:
             *lead, m, n = i
             left, right = a[(*aligned(lead, a.shape[:-2]), m, k)], b[(*aligned(lead, b.shape[:-2]), k, n)]
-            return cast(reduce("sum", (k,), product(left, right, work, self.x_zp, self.w_zp, n), const(0, work)), kind.dtype)
+            return cast(
+                reduce("sum", (k,), product(left, right, work, self.x_zp, self.w_zp, n), const(0, work)), kind.dtype
+            )
 
         return Tensor(kind, at)
 

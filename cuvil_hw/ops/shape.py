@@ -57,7 +57,10 @@ class Transpose(Op):
     perm: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        self.want(sorted(self.perm) == list(range(x.rank)), f"perm {self.perm} isn't a permutation of the {x.rank} dimensions of {x}")
+        self.want(
+            sorted(self.perm) == list(range(x.rank)),
+            f"perm {self.perm} isn't a permutation of the {x.rank} dimensions of {x}",
+        )
         return x.with_shape(tuple(x.shape[p] for p in self.perm))
 
     def evaluate(self, x: Array) -> Array:
@@ -79,7 +82,10 @@ class Slice(Op):
     steps: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        self.want(len(self.starts) == len(self.sizes) == len(self.steps) == x.rank, f"needs starts, sizes and steps for {x.rank} dimensions")
+        self.want(
+            len(self.starts) == len(self.sizes) == len(self.steps) == x.rank,
+            f"needs starts, sizes and steps for {x.rank} dimensions",
+        )
         for d, (start, size, step) in enumerate(zip(self.starts, self.sizes, self.steps, strict=True)):
             self.want(step != 0 and size >= 0, f"dimension {d}: step 0 or negative size")
             last = start + (size - 1) * step
@@ -112,16 +118,25 @@ class Pad(Op):
     mode: str = "constant"
 
     def infer(self, x: TensorType) -> TensorType:
-        self.want(len(self.pads) == 2 * x.rank, f"{len(self.pads)} pads for {x.rank} dimensions; needs begin and end of each")
+        self.want(
+            len(self.pads) == 2 * x.rank, f"{len(self.pads)} pads for {x.rank} dimensions; needs begin and end of each"
+        )
         self.want(min(self.pads, default=0) >= 0, "negative pads: use slice")
-        self.want(self.mode in ("constant", "reflect", "edge"), f'mode is "constant", "reflect" or "edge", not {self.mode!r}')
+        self.want(
+            self.mode in ("constant", "reflect", "edge"), f'mode is "constant", "reflect" or "edge", not {self.mode!r}'
+        )
         if self.mode == "constant" and not dtypes.is_float(x.dtype):
             lo, hi = dtypes.int_range(x.dtype)
-            self.want(lo <= self.value <= hi and self.value == int(self.value), f"value {self.value} isn't one of {x.dtype}")
+            self.want(
+                lo <= self.value <= hi and self.value == int(self.value), f"value {self.value} isn't one of {x.dtype}"
+            )
         begin, end = self.sides(x.rank)
         for d, (size, lo, hi) in enumerate(zip(x.shape, begin, end, strict=True)):
             if self.mode == "reflect":
-                self.want(max(lo, hi) < max(size, 1), f"dimension {d}: reflects at most {max(size - 1, 0)} elements, not {max(lo, hi)}")
+                self.want(
+                    max(lo, hi) < max(size, 1),
+                    f"dimension {d}: reflects at most {max(size - 1, 0)} elements, not {max(lo, hi)}",
+                )
             elif self.mode == "edge":
                 self.want(size > 0 or lo + hi == 0, f"dimension {d} is empty: it has no edge")
         return x.with_shape(tuple(size + lo + hi for size, lo, hi in zip(x.shape, begin, end, strict=True)))
@@ -153,7 +168,9 @@ class Pad(Op):
                 valid = all_of([inside(p, size) for p, size in zip(where, x.shape, strict=True)])
                 return select(valid, x[tuple(where)], const(self.fill(x.dtype), x.dtype))
             if self.mode == "edge":
-                return x[tuple(binary("min", binary("max", p, 0), size - 1) for p, size in zip(where, x.shape, strict=True))]
+                return x[
+                    tuple(binary("min", binary("max", p, 0), size - 1) for p, size in zip(where, x.shape, strict=True))
+                ]
             mirrored = [binary("max", p, -p) for p in where]
             far = [index(2 * (size - 1)) - p for p, size in zip(mirrored, x.shape, strict=True)]
             return x[tuple(binary("min", p, q) for p, q in zip(mirrored, far, strict=True))]
@@ -192,7 +209,7 @@ class Concat(Op):
             for x in xs:
                 where = (*i[: self.axis], i[self.axis] - end, *i[self.axis + 1 :])
                 end += x.shape[self.axis]
-                if x.shape[self.axis] or x is xs[-1] and not parts:
+                if x.shape[self.axis] or (x is xs[-1] and not parts):
                     parts.append((end, x[where]))
             value = parts[-1][1]
             for stop, element in reversed(parts[:-1]):
