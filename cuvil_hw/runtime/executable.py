@@ -167,13 +167,13 @@ class Executable:
         return f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>"
 
     def _stack(self, arrays: Sequence[Array]) -> tuple[list[Array], int]:
-        """Inputs as (N, *shape), C-contiguous and read-only, and N."""
+        """Inputs as read-only (N, *shape), and N."""
         n = 1
         if any(a.shape != p.shape for a, p in zip(arrays, self.inputs, strict=True)):
             n = self._batch(arrays)
         stacks = []
         for array, port in zip(arrays, self.inputs, strict=True):
-            stack = np.require(array, requirements=["C", "A"]).reshape(n, *port.shape).view()
+            stack = array.reshape(n, *port.shape).view()
             stack.flags.writeable = False
             stacks.append(stack)
         return stacks, n

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import io
 import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -70,6 +72,16 @@ def rezip(members: list[tuple[zipfile.ZipInfo, bytes]]) -> bytes:
 def members(data: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return [(info, archive.read(info)) for info in archive.infolist()]
+
+
+def listing(member: tuple[zipfile.ZipInfo, bytes], name: str, content: bytes) -> tuple[zipfile.ZipInfo, bytes]:
+    """The manifest with one more member listed; any other member as it is."""
+    info, data = member
+    if info.filename != "manifest.json":
+        return member
+    manifest = canonical.parse(data)
+    manifest["members"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return info, canonical.dump(manifest)
 
 
 def test_round_trip_and_same_bytes(tmp_path: Path) -> None:
@@ -141,6 +153,8 @@ def test_names_that_leave_their_folder(name: str) -> None:
     info.create_system, info.external_attr = 3, 0o100644 << 16
     with pytest.raises(ArtifactError):
         from_bytes(rezip([*members(to_bytes(make())), (info, b"x")]))
+    with pytest.raises(ArtifactError, match=r"manifest\.json: .*(plain relative path|no such member)"):
+        from_bytes(rezip([*(listing(m, name, b"x") for m in members(to_bytes(make()))), (info, b"x")]))
     with pytest.raises(ArtifactError):
         to_bytes(Artifact(MANIFEST, {**make().files, name: b"x"}))
 
@@ -253,7 +267,8 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container, "open", lambda *a, **k: open("/dev/full", "wb", buffering=0), raising=False)
+    full = functools.partial(open, "/dev/full", "wb", buffering=0)
+    monkeypatch.setattr(container, "open", lambda path, mode, buffering: full(), raising=False)
     with pytest.raises(ArtifactError, match="No space left"):
         write(tmp_path / "x.cuvil", make())
     assert os.listdir(tmp_path) == []
@@ -314,8 +329,10 @@ def test_build_plan_reports_what_went_wrong(tmp_path: Path) -> None:
         BuildPlan({}, (command("sh", "-c", "echo why; exit 3"),)).execute(tmp_path)
     with pytest.raises(BuildFailed, match=r"'out' was not made"):
         BuildPlan({}, (command("true"),), ("out",)).execute(tmp_path)
+    started = time.monotonic()
     with pytest.raises(BuildFailed, match=r"stopped after 0\.1 s"):
         BuildPlan({}, (command("sh", "-c", "sleep 30 | cat", timeout_s=0.1),)).execute(tmp_path)
+    assert time.monotonic() - started < 15, "the children of a stopped tool were waited for"
     with pytest.raises(CuvilError, match="plain relative path"):
         BuildPlan({"../x": b""}).execute(tmp_path)
     made = BuildPlan({"in": b"1"}, (command("cp", "in", "out"),), ("out",))
