@@ -1,0 +1,83 @@
+"""Front ends: models → level1 programs. No framework is imported until a model of its kind is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuvil_hw.errors import CuvilError, ToolNotFound
+
+if TYPE_CHECKING:
+    from cuvil_hw.ir.program import Program
+
+_ACCEPTED = (
+    "a torch.nn.Module (with example inputs), a torch.export.ExportedProgram, an onnx.ModelProto "
+    "or the path of an .onnx file"
+)
+
+
+def load(model: Any, example_inputs: Any = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+    """The level1 program of a model.
+
+    `model`: a torch.nn.Module, ExportedProgram, onnx.ModelProto or the path of an .onnx file. `example_inputs`: for an
+    nn.Module, a tensor or array, or a tuple of them, one per argument of its forward. `shapes`: for ONNX, the shape of
+    each input whose extents the file leaves open.
+
+    Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
+    all that can't be compiled.
+    """
+    kind = _kind(model)
+    if kind == "torch":
+        if shapes:
+            raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
+        try:
+            from cuvil_hw.frontend.torch_export import load_torch
+        except ModuleNotFoundError as e:
+            raise _missing(e, "torch", "import a PyTorch model") from e
+        return load_torch(model, example_inputs)
+    if example_inputs is not None:
+        raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (1, 3, 32, 32)}")
+    try:
+        from cuvil_hw.frontend.onnx import load_onnx
+    except ModuleNotFoundError as e:
+        raise _missing(e, "onnx", "import an ONNX model") from e
+    return load_onnx(model, shapes={name: tuple(shape) for name, shape in (shapes or {}).items()})
+
+
+def _kind(model: Any) -> str:
+    """ "torch" or "onnx". An object of a framework's class can only exist where the framework is imported already."""
+    torch, onnx = sys.modules.get("torch"), sys.modules.get("onnx")
+    if torch is not None:
+        export = sys.modules.get("torch.export")
+        if isinstance(model, torch.nn.Module) or (export is not None and isinstance(model, export.ExportedProgram)):
+            return "torch"
+    if onnx is not None and isinstance(model, onnx.ModelProto):
+        return "onnx"
+    if isinstance(model, str | os.PathLike):
+        suffix = Path(model).suffix
+        if suffix == ".onnx":
+            return "onnx"
+        hint = ""
+        if suffix in (".pt", ".pth", ".ckpt", ".bin"):
+            hint = "; such a file holds weights: build the module in Python, load_state_dict, give the module"
+        elif suffix == ".pt2":
+            hint = "; give the result of torch.export.load(path)"
+        raise CuvilError(f"can't load {str(model)!r}: a model is {_ACCEPTED}{hint}")
+    if torch is not None and isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise CuvilError(f"{model.__name__} is a class; give an instance: {model.__name__}(…)")
+    raise CuvilError(f"can't load a {type(model).__name__}: a model is {_ACCEPTED}")
+
+
+def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFound:
+    """What to install for a package that isn't there; an error inside Cuvil itself is not hidden."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "cuvil_hw"):
+        raise error
+    extra = "compiler" if package in ("xdsl", "ortools") else extra
+    return ToolNotFound(f"Python package {package}", purpose, f"pip install cuvil-hw[{extra}]")
+
+
+__all__ = ["load"]
