@@ -1,0 +1,164 @@
+"""Accumulators as narrow as the actual weights and the known range of the input allow, and never narrower.
+
+before: %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b {acc = "i32"}; %2 = rescale %1
+after:  %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b' {acc = "i17"}; %2 = rescale %1
+
+The bound holds for every partial sum in any order. Ranges come from the type, narrowed by clamp, rescale and lut before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_fields
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.ops.binary import Add, Maximum, Minimum, Mul, Sub
+from cuvil_hw.ops.elementwise import Cast, Clamp, Relu
+from cuvil_hw.ops.integer import Lut, Rescale
+from cuvil_hw.ops.nn import Conv, Linear, MaxPool, SumPool
+from cuvil_hw.ops.reduce import MatMul, ReduceMax, ReduceMin, ReduceSum
+from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
+from cuvil_hw.passes.edit import const_array, insert, mnemonic, replace, walk
+from cuvil_hw.passes.layers import layer_bounds
+from cuvil_hw.quant.arithmetic import Interval, accumulator, window_bounds
+
+Ranges = dict[SSAValue, Interval]
+_SAME = (Reshape, Transpose, Slice, BroadcastTo, Gather, MaxPool, ReduceMax, ReduceMin)
+_WITH_ACC = (Conv, Linear, MatMul, SumPool, ReduceSum, Add, Sub, Mul)
+
+
+def run(program: Program) -> None:
+    known: Ranges = {}
+    for operation in walk(program.block):
+        op = operation.op
+        if isinstance(op, _WITH_ACC) and op.acc:
+            narrow(program, operation, op, known)
+        elif len(operation.results) == 1 and dtypes.is_int(level1.type_of(operation.results[0]).dtype):
+            known[operation.results[0]] = after(program, operation, known)
+
+
+def interval(program: Program, value: SSAValue, known: Ranges) -> Interval:
+    """What `value` can be: its known range, the values of a constant, or its type's range."""
+    if value in known:
+        return known[value]
+    array = const_array(program, value)
+    if array is not None and array.size:
+        return Interval(int(array.min()), int(array.max()))
+    return Interval.of(level1.type_of(value).dtype)
+
+
+def after(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
+    """The range of the result of an integer op without accumulator."""
+    full = Interval.of(level1.type_of(operation.results[0]).dtype)
+    if not operation.operands or not dtypes.is_int(level1.type_of(operation.operands[0]).dtype):
+        return full
+    x = interval(program, operation.operands[0], known)
+    match operation.op:
+        case op if isinstance(op, _SAME):
+            return x
+        case Clamp() as op:
+            lo, hi = op.bounds(level1.type_of(operation.operands[0]).dtype)
+            return x.within(int(lo), int(hi))
+        case Relu():
+            return x.within(0, max(x.hi, 0))
+        case Pad(mode=mode, value=value):
+            return x.join(Interval(int(value), int(value))) if mode == "constant" else x
+        case Concat():
+            return x.join(*(interval(program, v, known) for v in operation.operands[1:]))
+        case Maximum() | Minimum() as op:
+            y = interval(program, operation.operands[1], known)
+            pick = max if isinstance(op, Maximum) else min
+            return Interval(pick(x.lo, y.lo), pick(x.hi, y.hi))
+        case Lut(values=values):
+            offset = Interval.of(level1.type_of(operation.operands[0]).dtype).lo
+            part = values[x.lo - offset : x.hi - offset + 1]
+            return Interval(min(part), max(part))
+        case Rescale() as op:
+            ends = [rescaled(op, v, m) for v in (x.lo, x.hi) for m in (min(op.multiplier), max(op.multiplier))]
+            return Interval(min(ends), max(ends))
+        case Cast():
+            return x if full.lo <= x.lo and x.hi <= full.hi else full
+    return full
+
+
+def rescaled(op: Rescale, value: int, multiplier: int) -> int:
+    lo, hi = dtypes.int_range(op.dtype)
+    return min(max((((value - op.input_zp) * multiplier + (1 << (op.shift - 1))) >> op.shift) + op.output_zp, lo), hi)
+
+
+def bounds(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
+    """Every value that the accumulator can hold while the op runs."""
+    ranges = [interval(program, v, known) for v in operation.operands]
+    op = operation.op
+    match op:
+        case Conv() | Linear() | MatMul():
+            weights = const_array(program, operation.operands[1])
+            bias = const_array(program, operation.operands[2]) if len(operation.operands) > 2 else None
+            if bias is None and len(operation.operands) > 2:
+                unknown = ranges[2]
+                bias = np.asarray([unknown.lo, unknown.hi]) if weights is None else None
+                inner = layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, None, shape(operation, 1))
+                return inner + Interval(min(unknown.lo, 0), max(unknown.hi, 0))
+            return layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, bias, shape(operation, 1))
+        case SumPool():
+            return window_bounds(ranges[0], op.x_zp, int(np.prod(op.kernel)))
+        case ReduceSum():
+            return window_bounds(ranges[0], 0, int(np.prod([shape(operation, 0)[a] for a in op.axes])))
+        case Add():
+            return (ranges[0] + ranges[1]).join(*ranges)
+        case Sub():
+            return (ranges[0] - ranges[1]).join(*ranges)
+        case Mul():
+            return (ranges[0] * ranges[1]).join(*ranges)
+    raise AssertionError(f"{mnemonic(operation)} has no accumulator")
+
+
+def shape(operation: level1.TensorOp, i: int) -> tuple[int, ...]:
+    return level1.type_of(operation.operands[i]).shape
+
+
+def narrow(program: Program, operation: level1.TensorOp, op: level1.base.Op, known: Ranges) -> None:
+    """Give `operation` its narrowest accumulator, its constant bias the same type, and its readers what they expect."""
+    assert isinstance(op, _WITH_ACC)
+    found = bounds(program, operation, known)
+    operands = list(operation.operands)
+    put = insert(program, operation)
+    bias = const_array(program, operands[2]) if len(operands) > 2 else None
+    if len(operands) > 2 and bias is None:
+        known[operation.results[0]] = found
+        return
+    old = op.acc
+    acc = readable(operation.results[0], accumulator(found, level1.loc_of(operation)))
+    if bias is not None and acc != old:
+        operands[2] = put.const(bias, acc)
+    new = operation.results[0] if acc == old else put.op(with_fields(op, acc=acc), *operands)
+    known[new] = found
+    if acc == old:
+        return
+    for use in list(operation.results[0].uses):
+        reader = use.operation
+        if mnemonic(reader) in ("rescale", "dequantize"):
+            reader.operands[use.index] = new
+        else:
+            reader.operands[use.index] = insert(program, reader).op(Cast(old), new)
+            known[reader.operands[use.index]] = found
+    replace(operation, new)
+
+
+def readable(value: SSAValue, acc: str) -> str:
+    """`acc`, or the next wider type that every rescale of `value` takes (one whose result is constant needs it)."""
+    kind = level1.type_of(value)
+    rescales = [u.operation.op for u in value.uses if isinstance(u.operation, level1.TensorOp) and mnemonic(u.operation) == "rescale"]
+    for bits in range(int(acc[1:]), 65):
+        try:
+            for op in rescales:
+                op.infer(kind.with_dtype(f"i{bits}"))
+        except ShapeError:
+            continue
+        return f"i{bits}"
+    return kind.dtype

@@ -1,0 +1,118 @@
+"""Batch norm and per-channel constants into the weights and bias of the layer before; elsewhere into mul and add.
+
+before: %1 = conv %x, %w; %2 = batch_norm %1, …         after: %2 = conv %x, %w', %b'
+before: %1 = conv %x, %w; %2 = add %1, broadcast(%c)    after: %2 = conv %x, %w, %c
+before: %2 = batch_norm %x, …                           after: %2 = add (mul %x, broadcast(%s)), broadcast(%b)
+
+A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) take a bias, but no factor: that
+would undo their quantization.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.ops.binary import Add, Mul
+from cuvil_hw.ops.norm import BatchNorm
+from cuvil_hw.ops.shape import BroadcastTo
+from cuvil_hw.passes import dce
+from cuvil_hw.passes.edit import Array, const_array, insert, mnemonic, producer, replace, sole_user, static_array, until_stable
+
+
+def run(program: Program) -> None:
+    until_stable(program.block, lambda operation: batch_norm(program, operation) or affine(program, operation))
+    dce.run(program)
+
+
+def batch_norm(program: Program, operation: level1.TensorOp) -> bool:
+    op = operation.op
+    if not isinstance(op, BatchNorm):
+        return False
+    params = [static_array(program, v) for v in operation.operands[1:]]
+    if any(p is None for p in params):
+        return False
+    scale, bias, mean, var = (np.asarray(p, np.float64) for p in params)
+    factor = scale / np.sqrt(var + op.eps)
+    offset = bias - mean * factor
+    x = operation.operands[0]
+    kind = level1.type_of(x)
+    if kind.rank < 2:
+        return False
+    put = insert(program, operation)
+    folded = into_layer(program, operation, x, factor, offset)
+    if folded is None:
+        shape = (kind.shape[1], *[1] * (kind.rank - 2))
+        spread = [put.op(BroadcastTo(kind.shape), put.const(v.reshape(shape), kind.dtype)) for v in (factor, offset)]
+        folded = put.op(Add(), put.op(Mul(), x, spread[0]), spread[1])
+    replace(operation, folded)
+    return True
+
+
+def affine(program: Program, operation: level1.TensorOp) -> bool:
+    """add, sub, mul, div of a layer's result by a per-channel constant."""
+    name = mnemonic(operation)
+    if name not in ("add", "sub", "mul", "div"):
+        return False
+    for x, c in (operation.operands, reversed(operation.operands)):
+        layer = producer(x, "conv", "linear")
+        if layer is None or name in ("sub", "div") and x is not operation.operands[0]:
+            continue
+        vector = per_channel(program, c, channel_axis(layer), level1.type_of(x).shape)
+        if vector is None:
+            continue
+        one, zero = np.ones_like(vector), np.zeros_like(vector)
+        factor = {"mul": vector, "div": 1 / vector if name == "div" and vector.all() else one}.get(name, one)
+        offset = {"add": vector, "sub": -vector}.get(name, zero)
+        if name == "div" and not vector.all():
+            return False
+        folded = into_layer(program, operation, x, factor, offset)
+        if folded is not None:
+            replace(operation, folded)
+            return True
+    return False
+
+
+def channel_axis(layer: level1.TensorOp) -> int:
+    return 1 if mnemonic(layer) == "conv" else level1.type_of(layer.results[0]).rank - 1
+
+
+def per_channel(program: Program, value: SSAValue, axis: int, shape: tuple[int, ...]) -> Array | None:
+    """`value` as one number per channel, in f64, when it varies along `axis` of `shape` only."""
+    spread = producer(value, "broadcast_to")
+    array = static_array(program, spread.operands[0] if spread is not None else value)
+    if array is None:
+        return None
+    array = np.asarray(array, np.float64).reshape([1] * (len(shape) - array.ndim) + list(array.shape))
+    first = array[tuple(slice(None) if d == axis else slice(0, 1) for d in range(array.ndim))]
+    if array.size == 0 or not np.array_equal(np.broadcast_to(first, array.shape), array):
+        return None
+    return np.broadcast_to(first.reshape(-1), (shape[axis],)).copy()
+
+
+def into_layer(
+    program: Program, operation: level1.TensorOp, x: SSAValue, factor: Array, offset: Array
+) -> SSAValue | None:
+    """x · factor + offset as one layer, when x is a float layer with constant weights that only `operation` reads."""
+    layer = producer(x, "conv", "linear")
+    kind = level1.type_of(x)
+    if layer is None or sole_user(x) is not operation or getattr(layer.op, "acc", ""):
+        return None
+    if isinstance(operation.op, BatchNorm) and channel_axis(layer) != 1:
+        return None
+    scaled = bool((factor != 1).any())
+    w, bias = layer.operands[1], np.zeros_like(offset)
+    if len(layer.operands) > 2:
+        known = static_array(program, layer.operands[2])
+        if known is None:
+            return None
+        bias = np.asarray(known, np.float64)
+    put = insert(program, operation)
+    if scaled:
+        weights = const_array(program, w)
+        if weights is None:
+            return None
+        w = put.const(weights.astype(np.float64) * factor.reshape(-1, *[1] * (weights.ndim - 1)), kind.dtype)
+    return put.op(layer.op, layer.operands[0], w, put.const(bias * factor + offset, kind.dtype), loc=level1.loc_of(layer))

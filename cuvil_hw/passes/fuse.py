@@ -1,0 +1,162 @@
+"""Every op into exactly one group that will be one kernel: one loop nest with at most one reduction and one result.
+
+before: %1 = conv %x, %w, %b; %2 = rescale %1; %3 = clamp %2
+after:  %3 = group "conv_0" (%x, %w, %b) { conv; rescale; clamp }
+
+A group is an anchor (an op that reduces) with the elementwise ops that follow it, or a tree of elementwise ops alone, or one
+view. Constants stay outside, as operands; a constant that is broadcast is broadcast inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.passes.edit import is_const, mnemonic, owner, users
+
+ELEMENTWISE = frozenset(
+    "neg abs exp log sqrt reciprocal tanh sigmoid erf sin cos floor ceil round sign relu clamp leaky_relu elu selu gelu silu "
+    "hard_sigmoid hard_swish softplus mish logical_not bitwise_not is_nan cast add sub mul div pow minimum maximum mod equal less "
+    "less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where quantize "
+    "dequantize rescale lut batch_norm".split()
+)
+VIEWS = frozenset("reshape transpose slice pad broadcast_to concat gather".split())
+PROLOGUE = VIEWS - {"concat", "gather"}
+
+
+@dataclass(eq=False)
+class Group:
+    """Ops in order; the last one gives the result. `anchor`: the op that reduces, or one that nothing joins."""
+
+    ops: list[level1.TensorOp] = field(default_factory=list)
+    anchor: level1.TensorOp | None = None
+    open: bool = True
+
+    @property
+    def result(self) -> SSAValue:
+        return self.ops[-1].results[0]
+
+
+def run(program: Program, residual_epilogue: bool = False, prologue_views: bool = True) -> None:
+    """`residual_epilogue`: an elementwise op after an anchor may read one more computed tensor, such as a skip connection.
+    `prologue_views`: a view or pad that one group alone reads is computed inside it."""
+    block = program.block
+    spread_constants(program)
+    groups: dict[Operation, Group] = {}
+    for operation in [o for o in block.ops if isinstance(o, level1.TensorOp)]:
+        assign(operation, groups, residual_epilogue)
+    order = {operation: i for i, operation in enumerate(block.ops)}
+    if prologue_views:
+        for operation in reversed([o for o in order if o in groups]):
+            pull(operation, groups)
+    distinct = list(dict.fromkeys(groups[o] for o in order if o in groups))
+    for number, group in enumerate(sorted(distinct, key=lambda g: order[g.ops[-1]])):
+        emit(block, group, number)
+
+
+def spread_constants(program: Program) -> None:
+    """Give every reader of a broadcast constant its own broadcast, so that it can move into the reader's group."""
+    for operation in list(program.block.ops):
+        if mnemonic(operation) == "broadcast_to" and is_const(operation.operands[0]):
+            for use in list(operation.results[0].uses)[1:]:
+                copy = operation.clone()
+                program.block.insert_op_before(copy, operation)
+                use.operation.operands[use.index] = copy.results[0]
+
+
+def is_spread(value: SSAValue) -> bool:
+    source = owner(value)
+    return source is not None and mnemonic(source) == "broadcast_to" and is_const(source.operands[0])
+
+
+def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
+    """Join the groups of the operands where the rules allow, else begin a group."""
+    name = mnemonic(operation)
+    if name not in ELEMENTWISE:
+        constants = [groups.pop(o) for v in operation.operands if (o := owner(v)) is not None and is_spread(v)]
+        ops = [o for g in constants for o in g.ops]
+        anchored = name not in VIEWS
+        put([*ops, operation], operation if anchored else None, anchored and not operation.op.composite, groups)
+        return
+    computed = [v for v in dict.fromkeys(operation.operands) if not is_const(v) and not is_spread(v)]
+    joined: list[Group] = []
+    for value in computed:
+        group = groups.get(owner(value))  # type: ignore[arg-type]
+        if group is None or not group.open or users(value) != [operation]:
+            continue
+        if group.anchor is None or not any(g.anchor is not None for g in joined) and (residual or len(computed) == 1):
+            joined.append(group)
+        else:
+            widening = peel(group, groups)
+            if widening is not None:
+                joined.append(widening)
+    spreads = [groups[o] for v in operation.operands if is_spread(v) and (o := owner(v)) in groups]
+    anchor = next((g.anchor for g in joined if g.anchor is not None), None)
+    put([o for g in (*spreads, *joined) for o in g.ops] + [operation], anchor, True, groups)
+
+
+def put(ops: list[level1.TensorOp], anchor: level1.TensorOp | None, open_: bool, groups: dict[Operation, Group]) -> None:
+    group = Group(list(dict.fromkeys(ops)), anchor, open_)
+    for operation in group.ops:
+        groups[operation] = group
+
+
+def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
+    """Take the ops off the end of a group that only widen its result, so that the narrow tensor is what crosses over."""
+    taken: list[level1.TensorOp] = []
+    while len(group.ops) > 1 and group.ops[-1] is not group.anchor:
+        last = group.ops[-1]
+        computed = [v for v in last.operands if not is_const(v)]
+        if len(computed) != 1 or owner(computed[0]) is not group.ops[-2] or bits(last.results[0]) <= bits(computed[0]):
+            break
+        taken.insert(0, group.ops.pop())
+    if not taken:
+        return None
+    put(taken, None, True, groups)
+    return groups[taken[0]]
+
+
+def bits(value: SSAValue) -> int:
+    dtype = level1.type_of(value).dtype
+    width = dtypes.int_width(dtype)
+    return 1 if dtype == "bool" else width[1] if width is not None else int(dtype[1:])
+
+
+def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
+    """A view alone in its group goes into the only group that reads it."""
+    group = groups[operation]
+    if group.anchor is not None or not all(mnemonic(o) in PROLOGUE for o in group.ops) or group.ops[-1] is not operation:
+        return
+    readers = {id(groups[u]): groups[u] for u in users(operation.results[0]) if u in groups}
+    if len(readers) != 1 or any(u not in groups for u in users(operation.results[0])):
+        return
+    reader = next(iter(readers.values()))
+    reader.ops[:0] = [o for o in group.ops if o not in reader.ops]
+    for o in group.ops:
+        groups[o] = reader
+
+
+def emit(block: Block, group: Group, number: int) -> None:
+    """Replace the ops by a group operation at the place of the last one."""
+    main = group.anchor or group.ops[-1]
+    place = {o: i for i, o in enumerate(block.ops)}
+    ops = sorted(group.ops, key=lambda o: place[o])
+    inside = set(ops)
+    inputs = list(dict.fromkeys(v for o in ops for v in o.operands if owner(v) not in inside))
+    result, anchor = ops[-1].results[0], ops[-1]
+    body = Block(arg_types=[v.type for v in inputs])
+    operation = level1.group(f"{mnemonic(main)}_{number}", inputs, [level1.type_of(result)], Region(body), level1.loc_of(main))
+    block.insert_op_before(operation, anchor)
+    result.replace_all_uses_with(operation.results[0])
+    arguments = dict(zip(inputs, body.args, strict=True))
+    for o in ops:
+        o.detach()
+        for i, v in enumerate(list(o.operands)):
+            if v in arguments:
+                o.operands[i] = arguments[v]
+        body.add_op(o)
+    body.add_op(level1.YieldOp(operands=[[result]]))

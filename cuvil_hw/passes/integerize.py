@@ -1,0 +1,73 @@
+"""Programs with quantize/dequantize pairs as integer programs.
+
+before: %1 = dequantize %x; %2 = conv %1, (dequantize %w), %b; %3 = relu %2; %y = quantize %3
+after:  %1 = conv %x, %w, %b' {acc = "i20"}; %y = rescale %1
+
+Rules, applied until none fires (each is exact unless its module says otherwise):
+  move.py         quantize climbs up and dequantize sinks down through views, relu, clamp, maxima, choices
+  layers.py       conv, linear, mat_mul, pools and means of dequantized tensors become integer ops under one dequantize
+  table.py        other elementwise arithmetic between dequantize and quantize becomes a table
+  arithmetic.py   sums and products of quantized tensors
+  here            quantize(dequantize(x)) is x, or a rescale; equal quantizations of one value are one
+What matches no rule stays float between explicit quantize and dequantize.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.ops.integer import Quantize
+from cuvil_hw.passes import arithmetic, fold, layers, matmul, move, table
+from cuvil_hw.passes.edit import insert, replace, until_stable, users
+from cuvil_hw.passes.real import Real, quantizer, real
+from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, requantize
+
+RULES = (
+    move.dequantize_down, layers.layer, layers.average, arithmetic.scaled, table.tabulate, move.quantize_up, arithmetic.combine,
+)  # fmt: skip
+
+
+def run(program: Program) -> None:
+    fold.run(program)
+    matmul.run(program)
+
+    def rule(operation: level1.TensorOp) -> bool:
+        if shared(operation) or meet(program, operation):
+            return True
+        return any(rule(program, operation) for rule in RULES)
+
+    until_stable(program.block, rule)
+    fold.run(program)
+
+
+def shared(operation: level1.TensorOp) -> bool:
+    """A quantize that equals an earlier one of the same value."""
+    if not isinstance(operation.op, Quantize):
+        return False
+    for other in users(operation.operands[0]):
+        same = other is not operation and other.name == operation.name and other.properties == operation.properties
+        if same and other.parent is operation.parent and other.is_before_in_block(operation):
+            replace(operation, other.results[0])
+            return True
+    return False
+
+
+def meet(program: Program, operation: level1.TensorOp) -> bool:
+    """quantize(dequantize(x)): x itself when both agree, else a rescale."""
+    q, x = quantizer(operation), real(operation.operands[0]) if operation.operands else None
+    if q is None or x is None or x.common_zero is None or x.bits > MAX_ACCUMULATOR_BITS:
+        return False
+    if x.bits <= 16 and x.per_tensor and (x.scale, x.zero[:1], x.type.dtype) == (q.scale, q.zero_point[:1], q.dtype):
+        replace(operation, x.q)
+        return True
+    replace(operation, rescaled(program, operation, x, q))
+    return True
+
+
+def rescaled(program: Program, operation: level1.TensorOp, x: Real, q: Quantize) -> SSAValue:
+    ratios = [s / q.scale[0] for s in x.scale]
+    assert x.common_zero is not None
+    op = requantize(ratios, x.type, q.dtype, x.common_zero, q.zero_point[0], x.axis, level1.loc_of(operation))
+    return insert(program, operation).op(op, x.q)

@@ -1,0 +1,83 @@
+"""Elementwise arithmetic between one dequantize and one quantize as a table. Part of integerize.py.
+
+before: %1 = dequantize %x; %2 = sigmoid %1; %3 = mul %1, %2; %y = quantize %3        after: %y = lut %x {values = …}
+The whole cone is evaluated on every value that %x can have, so the table has the bits of the float reference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.ops import base
+from cuvil_hw.ops.integer import Lut
+from cuvil_hw.passes.edit import Array, insert, mnemonic, owner, replace, splat_of
+from cuvil_hw.passes.real import Real, quantizer, real
+
+UNARY = frozenset(
+    "neg abs exp log sqrt reciprocal tanh sigmoid erf sin cos floor ceil round sign relu clamp leaky_relu elu selu gelu silu "
+    "hard_sigmoid hard_swish softplus mish".split()
+)
+BINARY = frozenset("add sub mul div pow minimum maximum".split())
+MAX_BITS = 12
+MAX_OPS = 64
+_CHEAPER = frozenset({"relu", "clamp"})  # alone, these move through quantize
+
+
+def tabulate(program: Program, operation: level1.TensorOp) -> bool:
+    q = quantizer(operation)
+    if q is None:
+        return False
+    found = cone(program, operation.operands[0])
+    if found is None:
+        return False
+    source, ops = found
+    if all(mnemonic(op) in _CHEAPER for op in ops):
+        return False
+    lo, hi = dtypes.int_range(source.type.dtype)
+    grid = np.arange(lo, hi + 1).astype(dtypes.to_numpy(source.type.dtype))
+    reals = base.evaluate(source.dequantize(), [grid])[0]
+    values: dict[SSAValue, Array] = {}
+    for op in ops:
+        arrays = []
+        for v in op.operands:
+            splat = splat_of(program, v)
+            arrays.append(values[v] if v in values else reals if splat is None else np.full(grid.shape, splat, reals.dtype))
+        values[op.results[0]] = base.evaluate(op.op, arrays)[0]
+    table = base.evaluate(q, [values[operation.operands[0]]])[0]
+    lut = Lut(tuple(int(v) for v in table), q.dtype)
+    replace(operation, insert(program, operation).op(lut, source.q, loc=level1.loc_of(ops[-1])))
+    return True
+
+
+def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]] | None:
+    """The f32 elementwise ops above `root` in order, when they read one narrow quantized tensor and single numbers only."""
+    source: Real | None = None
+    order: list[level1.TensorOp] = []
+    seen: set[SSAValue] = set()
+
+    def visit(value: SSAValue) -> bool:
+        nonlocal source
+        if value in seen or splat_of(program, value) is not None:
+            return True
+        seen.add(value)
+        leaf = real(value)
+        if leaf is not None:
+            if not leaf.per_tensor or leaf.bits > MAX_BITS or source is not None and not (leaf.q is source.q and leaf.like(source)):
+                return False
+            source = leaf
+            return True
+        operation = owner(value)
+        if not isinstance(operation, level1.TensorOp) or mnemonic(operation) not in UNARY | BINARY or len(order) >= MAX_OPS:
+            return False
+        if level1.type_of(value).dtype != "f32" or not all(visit(v) for v in operation.operands):
+            return False
+        order.append(operation)
+        return True
+
+    if not visit(root) or source is None or not order:
+        return None
+    return source, order
