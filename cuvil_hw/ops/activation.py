@@ -59,7 +59,7 @@ class Selu(_Unary):
 
 @dataclass(frozen=True)
 class Gelu(_Unary):
-    """x · Φ(x): `approximate` "none" is x/2 · (1 + erf(x/√2)), "tanh" is x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    """x · Φ(x): `approximate` "none" is x/2 · (1 + erf(x/√2)), "tanh" x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
 
     mnemonic = "gelu"
     approximate: str = "none"

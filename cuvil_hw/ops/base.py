@@ -1,6 +1,6 @@
 """What an op is: one frozen dataclass with its shape rule, its meaning in NumPy and its loops.
 
-Pure NumPy, so that the runtime on a board can evaluate ops. The IR dialect `cuvil.level1` is derived from these classes.
+Pure NumPy, so that the runtime on a board can evaluate ops. The dialect `cuvil.level1` is derived from these classes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Op:
     tuple[float, ...]) and implement the three methods. Each takes one argument per operand (trailing ones may be
     optional) and returns one value, or a tuple for several results.
 
-    `infer(*TensorType)`: result types; raises ShapeError. `evaluate(*ndarray)`: the meaning; operands already have valid
-    types. `compute(*Tensor)`: the same as index → scalar functions (see ir/expr.py); ops without loops of their own give
-    `decompose` instead and leave `compute` out.
+    `infer(*TensorType)`: result types; raises ShapeError. `evaluate(*ndarray)`: the meaning; operands already have
+    valid types. `compute(*Tensor)`: the same as index → scalar functions (see ir/expr.py); ops without loops of their
+    own give `decompose` instead and leave `compute` out.
     """
 
     mnemonic: ClassVar[str] = ""

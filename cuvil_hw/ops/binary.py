@@ -48,8 +48,8 @@ class _Binary(Op):
 
 @dataclass(frozen=True)
 class _Ring(_Binary):
-    """Sum, difference, product. Integers wrap. With `acc`, integers of any width are first converted to that integer type,
-    which the result has; without it their width must be 8, 16, 32 or 64."""
+    """Sum, difference, product. Integers wrap. With `acc`, integers of any width are first converted to that integer
+    type, which the result has; without it their width must be 8, 16, 32 or 64."""
 
     ufunc: ClassVar[Any]
     binary_name: ClassVar[str]
@@ -124,8 +124,8 @@ def guarded(op: str, a: Expr, b: Expr, by_minus_one: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Mod(_Binary):
-    """Remainder of a / b. `fmod`: with the sign of a (C, quotient towards zero); else with the sign of b (Python, quotient
-    towards -infinity). Floats: NaN for b = 0 or infinite a. Integers: 0 for b = 0."""
+    """Remainder of a / b. `fmod`: with the sign of a (C, quotient towards zero); else with the sign of b (Python,
+    quotient towards -infinity). Floats: NaN for b = 0 or infinite a. Integers: 0 for b = 0."""
 
     mnemonic = "mod"
     fmod: bool = False
@@ -153,7 +153,8 @@ class Pow(_Binary):
     mnemonic, takes = "pow", "float"
 
     def function(self, a: Array, b: Array) -> Any:
-        return np.power(a, b)
+        # 0-d operands would take a shortcut through sqrt, which has other rules at -infinity
+        return np.power(a.reshape(-1), b.reshape(-1)).reshape(a.shape)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("pow", a, b)

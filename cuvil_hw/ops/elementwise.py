@@ -31,8 +31,8 @@ def wraps(dtype: str) -> bool:
 
 
 def check_dtype(op: Op, takes: str, dtype: str) -> None:
-    """`takes`: "float", "int", "bool", "number" (float or int), or "wrapping": number, but integers of 8, 16, 32 or 64 bits
-    (results of these ops can leave narrower types, and arrays don't carry the width at which to wrap)."""
+    """`takes`: "float", "int", "bool", "number" (float or int), or "wrapping": number, but integers of 8, 16, 32 or 64
+    bits (results of these ops can leave narrower types, and arrays don't carry the width at which to wrap)."""
     match takes:
         case "float":
             op.want(dtypes.is_float(dtype), f"takes floats, not {dtype}; cast first")

@@ -126,9 +126,9 @@ def positions(
 class Conv(_Window):
     """y[n,o,p] = b[o] + Σ_{c,k} (x[n, g·C/G + c, p·s + k·d - pad] - x_zp) · (w[o,c,k] - w_zp[o]).
 
-    x (N, C, *spatial), w (O, C/groups, *kernel), b (O,) optional, of the accumulator's dtype. Padding adds nothing (that is,
-    it holds x_zp). Floats: `acc` is empty and the result has x's dtype. Integers: `acc` names the accumulator, wide enough by
-    interval analysis.
+    x (N, C, *spatial), w (O, C/groups, *kernel), b (O,) optional, of the accumulator's dtype. Padding adds nothing (it
+    holds x_zp). Floats: `acc` is empty and the result has x's dtype. Integers: `acc` names the accumulator, wide
+    enough by interval analysis.
     """
 
     mnemonic: ClassVar[str] = "conv"
@@ -226,7 +226,10 @@ def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc
 
 @dataclass(frozen=True)
 class Linear(Op):
-    """y[…, o] = b[o] + Σ_k (x[…, k] - x_zp) · (w[o, k] - w_zp[o]); x (…, K), w (O, K), b (O,) optional. See Conv for `acc`."""
+    """y[…, o] = b[o] + Σ_k (x[…, k] - x_zp) · (w[o, k] - w_zp[o]); `acc` as in Conv.
+
+    x (…, K), w (O, K), b (O,) optional.
+    """
 
     mnemonic: ClassVar[str] = "linear"
     x_zp: int = 0
@@ -268,7 +271,7 @@ def lowest(dtype: str) -> float | int:
 
 @dataclass(frozen=True)
 class MaxPool(_Window):
-    """Largest value under each window; padding never wins; NaN wins. x (N, C, *spatial). A window must touch the input."""
+    """Largest value under each window; padding never wins, NaN wins. x (N, C, *spatial). Windows must touch x."""
 
     mnemonic: ClassVar[str] = "max_pool"
     kernel: tuple[int, ...]
@@ -301,7 +304,7 @@ class MaxPool(_Window):
 
 @dataclass(frozen=True)
 class SumPool(_Window):
-    """Integer window sums Σ (x - x_zp) in `acc`; padding adds nothing. With `rescale` by 1/count it is average pooling."""
+    """Integer window sums Σ (x - x_zp) in `acc`; padding adds nothing. With `rescale` by 1/count: average pooling."""
 
     mnemonic: ClassVar[str] = "sum_pool"
     kernel: tuple[int, ...]
@@ -337,8 +340,8 @@ class SumPool(_Window):
 
 @dataclass(frozen=True)
 class AvgPool(_Window):
-    """Mean under each window, floats. The divisor counts input cells, plus padding cells when `count_include_pad`,
-    but never the last `extra` cells of each end pad (they exist only because of ceil_mode); `divisor` > 0 overrides it."""
+    """Mean under each window, floats. The divisor counts input cells, plus padding cells when `count_include_pad`, but
+    never the last `extra` cells of each end pad (they exist only because of ceil_mode); `divisor` > 0 overrides it."""
 
     mnemonic: ClassVar[str] = "avg_pool"
     kernel: tuple[int, ...]

@@ -58,8 +58,8 @@ def place(i: Sequence[Expr], rank: int, inner: dict[int, Iter], keepdims: bool) 
 
 @dataclass(frozen=True)
 class _Reduction(Op):
-    """`axes`: non-negative, distinct; none leaves x as it is. `keepdims` keeps them with extent 1. An empty reduction gives
-    the neutral element."""
+    """`axes`: non-negative, distinct; none leaves x as it is. `keepdims` keeps them with extent 1. An empty reduction
+    gives the neutral element."""
 
     takes: ClassVar[str] = "number"
     kind: ClassVar[str]

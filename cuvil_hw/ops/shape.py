@@ -73,8 +73,8 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Slice(Op):
-    """y[i] = x[starts + i · steps], 0 ≤ i < sizes, for every dimension. Steps may be negative, not zero; every element that
-    is taken must exist (front ends clamp)."""
+    """y[i] = x[starts + i · steps], 0 ≤ i < sizes, for every dimension. Steps may be negative, not zero; every element
+    that is taken must exist (front ends clamp)."""
 
     mnemonic: ClassVar[str] = "slice"
     starts: tuple[int, ...]
@@ -109,8 +109,9 @@ class Slice(Op):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """More elements around x: `pads` (begin…, end…), one of each per dimension, ≥ 0. `mode`: "constant" (`value`), "reflect"
-    (mirrored at the border element, which isn't repeated; pads smaller than the extent) or "edge" (the border repeated)."""
+    """More elements around x: `pads` (begin…, end…), one of each per dimension, ≥ 0. `mode`: "constant" (`value`),
+    "reflect" (mirrored at the border element, which isn't repeated; pads smaller than the extent) or "edge" (the border
+    repeated)."""
 
     mnemonic: ClassVar[str] = "pad"
     pads: tuple[int, ...]
@@ -247,8 +248,8 @@ class BroadcastTo(Op):
 class Gather(Op):
     """x (…, axis, …) and integer `indices` of any shape: result (…, *indices, …). Negative indices count from the end.
 
-    An index outside [-n, n) is an error of the input: `evaluate` raises ShapeError; on devices that can't raise, the loops
-    take the nearest element, so memory outside x is never read.
+    An index outside [-n, n) is an error of the input: `evaluate` raises ShapeError; on devices that can't raise, the
+    loops take the nearest element, so memory outside x is never read.
     """
 
     mnemonic: ClassVar[str] = "gather"
