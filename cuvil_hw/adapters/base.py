@@ -1,16 +1,17 @@
-"""The whole contract between Cuvil and a target. An adapter is one folder with these six methods.
+"""The whole contract between Cuvil and a target. An adapter is one folder with these methods.
 
 Adapters know nothing of front ends or of each other; the shared partitioner and solver decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
-from cuvil_hw.runtime.device import Device
+from cuvil_hw.runtime.device import Array, Device
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
     from cuvil_hw.ops.base import Op
     from cuvil_hw.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """Inputs of the device program and the outputs that the NumPy meaning gives for them, for testbenches.
+
+    Each array has shape (N, *port shape), in the order of the graph's inputs and outputs.
+    """
+
+    inputs: tuple[Array, ...] = ()
+    outputs: tuple[Array, ...] = ()
 
 
 class Adapter(Protocol):
@@ -34,10 +46,15 @@ class Adapter(Protocol):
         """Cost of one kernel under one schedule: seconds, cycles, use per axis of the profile. Pure and fast
         (called for every candidate)."""
 
+    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
+        """Use per axis of what joins the kernels (ports, forks, buffers between them), whatever the schedules."""
+
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
         """The level2 module of the whole program under the chosen schedules. Must verify."""
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile) -> BuildPlan:
+    def plan(
+        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
+    ) -> BuildPlan:
         """Files and commands; runs nothing, needs no tool."""
 
     def open(self, profile: Profile, interface: str) -> Device:

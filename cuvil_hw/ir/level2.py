@@ -1,7 +1,7 @@
 """Level2: stock dialects (func, scf, memref, arith, math, vector-free) plus the few ops that none of them has.
 
-`stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `saturate` clips an integer to
-the range of its result type and is counted by simulators. Loops and buffers carry built-in attributes:
+`stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join a
+port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators. Loops and buffers carry built-in attributes:
 `cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory), `cuvil.partition` (dims), `cuvil.role` on functions.
 """
 
@@ -49,6 +49,50 @@ class StreamOp(IRDLOperation):
 
     def __init__(self, type: StreamType, depth: int) -> None:
         super().__init__(result_types=[type], properties={"depth": IntegerAttr(depth, i32)})
+
+
+@irdl_attr_definition
+class AxisType(ParametrizedAttribute, TypeAttribute):
+    """An AXI4-Stream port of `bits` data bits: a tensor crosses as the bytes of its array, in streaming order."""
+
+    name = "cuvil.axis"
+    bits: IntAttr = param_def()
+
+
+def axis_type(bits: int) -> AxisType:
+    return AxisType(IntAttr(bits))
+
+
+@irdl_op_definition
+class AxisReadOp(IRDLOperation):
+    """A process that turns one tensor of `count` elements from a port into words of a stream."""
+
+    name = "cuvil.level2.axis_read"
+    port = operand_def(AxisType)
+    stream = operand_def(StreamType)
+    count = prop_def(IntegerAttr)
+    dtype = prop_def(StringAttr)
+
+    def __init__(self, port: SSAValue, stream: SSAValue, count: int, dtype: str) -> None:
+        super().__init__(
+            operands=[port, stream], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+        )
+
+
+@irdl_op_definition
+class AxisWriteOp(IRDLOperation):
+    """The reverse of axis_read."""
+
+    name = "cuvil.level2.axis_write"
+    stream = operand_def(StreamType)
+    port = operand_def(AxisType)
+    count = prop_def(IntegerAttr)
+    dtype = prop_def(StringAttr)
+
+    def __init__(self, stream: SSAValue, port: SSAValue, count: int, dtype: str) -> None:
+        super().__init__(
+            operands=[stream, port], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+        )
 
 
 def _check_word(op: IRDLOperation, stream: SSAValue, word: SSAValue) -> None:
@@ -120,7 +164,11 @@ class RemFOp(FloatingPointLikeBinaryOperation):
 
 
 def dialect() -> Dialect:
-    return Dialect("cuvil", [StreamOp, StreamReadOp, StreamWriteOp, SaturateOp], [StreamType])
+    return Dialect(
+        "cuvil",
+        [StreamOp, StreamReadOp, StreamWriteOp, AxisReadOp, AxisWriteOp, SaturateOp, RemFOp],
+        [StreamType, AxisType],
+    )
 
 
 def signless(dtype: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from xdsl.ir import SSAValue
 
@@ -53,11 +53,10 @@ def kernel_graph(program: Program) -> KernelGraph:
                 tensor = _compose(operation, [tensors[v] for v in operation.operands])
                 result = operation.results[0]
                 role = "output" if result in returned else "temp"
-                hint = result_names[returned.index(result)] if role == "output" else operation.label.data
-                out = declare(result, hint, role)
-                label = names.new(operation.label.data + "_k") if operation.label.data in buffers else operation.label.data
+                label = names.new(operation.label.data)
+                out = declare(result, result_names[returned.index(result)] if role == "output" else f"{label}_out", role)
                 ops = tuple(o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp))
-                kernels.append(_kernel(label, out, tensor, ops, level1.loc_of(operation)))
+                kernels.append(_kernel(label, out, tensor, ops, level1.loc_of(operation), buffers))
             case level1.TensorOp():
                 raise CuvilError(f"{operation.spec.mnemonic} at {level1.loc_of(operation)} is in no fusion group")
     outputs = []
@@ -67,7 +66,7 @@ def kernel_graph(program: Program) -> KernelGraph:
             continue
         out = names.new(name)  # an input, a constant or a repeated value is returned: copy it
         buffers[out] = Buffer(out, level1.type_of(value), "output")
-        kernels.append(_kernel(f"copy_{out}", out, tensors[value], ("identity",), ""))
+        kernels.append(_kernel(f"copy_{out}", out, tensors[value], ("identity",), "", buffers))
         outputs.append(out)
     return KernelGraph(program.name, buffers, tuple(kernels), inputs, tuple(outputs), program.constants)
 
@@ -101,7 +100,9 @@ def _memoised(tensor: Tensor) -> Tensor:
     return Tensor(tensor.type, at)
 
 
-def _kernel(name: str, out: str, tensor: Tensor, ops: tuple[str, ...], loc: str) -> Kernel:
+def _kernel(
+    name: str, out: str, tensor: Tensor, ops: tuple[str, ...], loc: str, buffers: Mapping[str, Buffer]
+) -> Kernel:
     iterators = tuple(parallel(f"i{d}", e) for d, e in enumerate(tensor.shape))
     body = tensor.at(*[index(0) if i.extent == 1 else i for i in iterators])
     units: dict[Iter, Expr] = {e: index(0) for e in walk(body) if isinstance(e, Iter) and e.extent == 1}
@@ -110,7 +111,8 @@ def _kernel(name: str, out: str, tensor: Tensor, ops: tuple[str, ...], loc: str)
     if len(reduces) > 1:
         raise CuvilError(f"kernel {name} has {len(reduces)} reductions; the fusion pass must not group them")
     inputs = tuple(dict.fromkeys(e.buffer for e in walk(body) if isinstance(e, Load)))
-    return Kernel(name, inputs, out, tensor.type, iterators, body, ops, loc)
+    operands = tuple(buffers[b] for b in inputs)
+    return Kernel(name, inputs, out, tensor.type, iterators, body, ops, loc, operands)
 
 
 class _Names:

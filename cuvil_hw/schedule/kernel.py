@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce, walk
 from cuvil_hw.types import TensorType
+
+if TYPE_CHECKING:
+    from cuvil_hw.ir.program import ConstantStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,8 @@ class Buffer:
 class Kernel:
     """One loop nest: for all `iterators` (parallel, one per output dimension, logical order): output[iterators] = body.
 
-    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use; `ops`: names of the
-    level1 ops that were fused; `loc`: the source line of the main one.
+    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use, and `operands` what they
+    are; `ops`: names of the level1 ops that were fused; `loc`: the source line of the main one.
     """
 
     name: str
@@ -39,6 +42,16 @@ class Kernel:
     body: Expr
     ops: tuple[str, ...]
     loc: str
+    operands: tuple[Buffer, ...] = ()
+
+    def operand(self, name: str) -> Buffer:
+        """The buffer behind an input."""
+        return next(b for b in self.operands if b.name == name)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Inputs that aren't constants."""
+        return tuple(b.name for b in self.operands if b.role != "const")
 
     @property
     def reduce(self) -> Reduce | None:
@@ -77,7 +90,7 @@ class KernelGraph:
     kernels: tuple[Kernel, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    constants: Mapping[str, npt.NDArray[Any]]
+    constants: ConstantStore
 
     def constant(self, buffer: str) -> npt.NDArray[Any]:
         """The array behind a buffer of role "const"."""

@@ -1,0 +1,247 @@
+"""Cost of a streaming stage: cycles, and use of logic, registers, memories and multipliers.
+
+The forms are those of FINN's analytic models (LUT = a + b·PE·(products + adder tree + accumulator + epilogue)), the
+memory rules those of the vendor's memory guides (UG573, UG474); a `Fabric` holds what differs between families. All
+figures are analytic: they plan a design, a synthesis report replaces them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.fpga import fold
+from cuvil_hw.adapters.fpga.stage import Stage
+from cuvil_hw.adapters.fpga.window import ring
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.expr import Apply, Const, Expr, Load, Lookup, walk
+from cuvil_hw.schedule.space import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """One FPGA family.
+
+    `dsp_a`, `dsp_b`: signed operand widths of a multiplier block; `ram_shapes`: (depth, width) of the block memory counted
+    on the axis `ram`; `lutram_bits`: bits of distributed memory in one LUT; names of the axes of the profile.
+    """
+
+    dsp_a: int
+    dsp_b: int
+    ram_shapes: tuple[tuple[int, int], ...]
+    lutram_bits: int
+    lut: str = "lut"
+    ff: str = "ff"
+    ram: str = "bram18"
+    dsp: str = "dsp"
+
+
+@dataclass(slots=True)
+class Use:
+    """A running total."""
+
+    lut: float = 0.0
+    ff: float = 0.0
+    ram: float = 0.0
+    dsp: float = 0.0
+
+    def axes(self, fabric: Fabric) -> dict[str, float]:
+        return {
+            fabric.lut: float(ceil(self.lut)),
+            fabric.ff: float(ceil(self.ff)),
+            fabric.ram: float(ceil(self.ram)),
+            fabric.dsp: float(ceil(self.dsp)),
+        }
+
+
+def bits(dtype: str) -> int:
+    width = dtypes.int_width(dtype)
+    if width is not None:
+        return width[1]
+    return 1 if dtype == "bool" else int(dtype[1:])
+
+
+def block_rams(fabric: Fabric, depth: int, width: int) -> int:
+    """Blocks that hold `depth` words of `width` bits, in the best single shape."""
+    return min(ceil(depth / d) * ceil(width / w) for d, w in fabric.ram_shapes) if depth and width else 0
+
+
+def distributed(fabric: Fabric, depth: int, width: int) -> int:
+    """LUTs that hold `depth` words of `width` bits, the output multiplexer included for deep ones."""
+    banks = ceil(depth / fabric.lutram_bits)
+    return width * (banks + (ceil(banks / 4) if banks > 1 else 0)) if depth else 0
+
+
+def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> None:
+    """Add a memory: as asked for, or what a tool would choose (distributed up to 1,024 bits or 64 words deep)."""
+    if kind == "bram" or (not kind and depth > fabric.lutram_bits and depth * width > 1024):
+        use.ram += block_rams(fabric, depth, width)
+    else:
+        use.lut += distributed(fabric, depth, width)
+
+
+def multiplier_blocks(fabric: Fabric, a: int, b: int) -> int:
+    """DSP blocks of one signed a × b product, tiled."""
+    wide, narrow = max(a, b), min(a, b)
+    return ceil(wide / (fabric.dsp_a - 1)) * ceil(narrow / (fabric.dsp_b - 1)) if min(a, b) > 1 else 0
+
+
+def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
+    """A FIFO (FINN's form: 2·⌈log2 d⌉ + ⌈d/32⌉·⌈w/2⌉ LUTs in shift registers, block memory beyond 1,024 bits)."""
+    use = Use(lut=2 * ceil(log2(max(depth, 2))) + 12, ff=2 * ceil(log2(max(depth, 2))) + width)
+    if depth * width <= 1024 or depth <= 32:
+        use.lut += ceil(depth / 32) * ceil(width / 2)
+    else:
+        use.ram += block_rams(fabric, depth, width)
+    return use
+
+
+def cycles(stage: Stage, schedule: Schedule) -> int:
+    """Cycles for which the stage is busy with one sample (its initiation interval in the pipeline of stages)."""
+    lanes_in, lanes_out = fold.lanes(stage, schedule)
+    if stage.kind == "buffered":
+        inner = 1
+        for i in stage.kernel.reduction_iters:
+            inner *= i.extent
+        return sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * inner
+    fold_out = stage.channels_out // lanes_out
+    if stage.kind == "map":
+        return stage.pixels * fold_out
+    inputs = stage.channels_in // lanes_in if stage.kind == "dense" else 1
+    main = stage.pixels * fold_out * stage.tap_count * inputs
+    source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
+    return max(main, source, ring(stage, lanes_in).cycles() if stage.reordered else 0)
+
+
+def resources(stage: Stage, schedule: Schedule, fabric: Fabric) -> Use:
+    """Use of one stage with its window generator, its input FIFO and its constants."""
+    k = stage.kernel
+    lanes_in, pe = fold.lanes(stage, schedule)
+    source = stage.kernel.operand(stage.sources[0]).type.dtype if stage.sources else k.type.dtype
+    width_in, width_out = bits(source), bits(k.type.dtype)
+    use = fifo_use(fabric, 2, lanes_in * width_in)
+    use.lut += 60 + 4 * width_out * pe  # control and output register of a pipelined process
+    use.ff += 80 + 2 * width_out * pe
+    if stage.kind == "buffered":
+        _buffered(use, stage, fabric)
+        return use
+    if stage.kind in ("dense", "depthwise"):
+        _reduction(use, stage, schedule, fabric, lanes_in, pe, width_in)
+        if stage.reordered:
+            _window(use, stage, fabric, lanes_in, width_in)
+    _arithmetic(use, _epilogue(stage), stage, fabric, pe)
+    return use
+
+
+def _reduction(
+    use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd: int, pe: int, width_in: int
+) -> None:
+    k = stage.kernel
+    reduce = k.reduce
+    if reduce is None:
+        raise CuvilError(f"{k.name} has no reduction")
+    lanes = simd if stage.kind == "dense" else 1
+    acc = bits(reduce.dtype)
+    fold_out = stage.channels_out // pe
+    depth_in = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
+    product = 0
+    if fold.weighted(stage):
+        weights = [k.operand(b) for b in k.inputs if b not in stage.sources]
+        width_w = max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
+        product = width_in + width_w
+        if schedule.option("multiplier") == "dsp":
+            use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)
+        else:  # FINN: (2·⌈(W+A)/6⌉ - 1)·(W+A) LUTs for one product
+            use.lut += 1.1 * pe * lanes * (2 * ceil(product / 6) - 1) * product
+        memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, schedule.stage("w"))
+    tree = product * (2 * lanes - 1) if lanes > 1 else 0
+    use.lut += 1.1 * pe * (tree + acc)
+    use.ff += pe * (product * lanes + acc)
+    use.lut += 3 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # loop counters
+    use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))
+    if stage.kind == "dense" and fold_out > 1:
+        memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
+    if stage.kind == "depthwise" and fold_out > 1:
+        memory(use, fabric, fold_out, pe * acc)
+
+
+def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> None:
+    r = ring(stage, lanes)
+    memory(use, fabric, r.rows * r.row_words, lanes * width, "bram" if r.rows * r.row_words > 64 else "lutram")
+    address = ceil(log2(max(r.rows * r.row_words, 2)))
+    use.lut += 140 + 12 * address + 2 * lanes * width
+    use.ff += 120 + 8 * address + 2 * lanes * width
+    more = fifo_use(fabric, 2, lanes * width)
+    use.lut, use.ff, use.ram = use.lut + more.lut, use.ff + more.ff, use.ram + more.ram
+
+
+def _epilogue(stage: Stage) -> list[Expr]:
+    """Nodes of the body outside the reduction."""
+    k = stage.kernel
+    inner = {id(n) for u in (k.reduce.update if k.reduce else ()) for n in walk(u)}
+    return [n for n in walk(k.body) if id(n) not in inner]
+
+
+def _arithmetic(use: Use, nodes: list[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:
+    """Operators of one output, `lanes` times; constants per channel are small memories."""
+    fold_out = max(1, stage.channels_out // lanes)
+    for n in nodes:
+        match n:
+            case Apply(op="mul", args=(a, b)) if n.dtype != "index":
+                use_product(use, a, b, fabric, lanes)
+            case Apply(op="add" | "sub" | "min" | "max" | "saturate" | "and" | "or" | "xor") if n.dtype != "index":
+                use.lut += 1.1 * lanes * bits(n.args[0].dtype)
+                use.ff += lanes * bits(n.dtype)
+            case Apply(op="div" | "floordiv" | "mod" | "rem") if n.dtype != "index":
+                use.lut += lanes * bits(n.dtype) * (bits(n.dtype) + 4)
+            case Lookup():
+                if any(isinstance(m, Load) for m in walk(n.index)):
+                    copies = ceil(lanes / 2)  # two ports each
+                    memory(use, fabric, len(n.values), bits(n.dtype)) if lanes == 1 else memory(
+                        use, fabric, len(n.values), bits(n.dtype) * copies
+                    )
+                else:
+                    memory(use, fabric, fold_out, lanes * _needed_bits(n))
+            case Load(buffer=b) if b not in stage.sources:
+                memory(use, fabric, fold_out, lanes * bits(n.dtype))
+
+
+def _needed_bits(n: Lookup) -> int:
+    if dtypes.is_float(n.dtype):
+        return bits(n.dtype)
+    return max(int(abs(v)).bit_length() for v in n.values) + (min(n.values) < 0)
+
+
+def use_product(use: Use, a: Expr, b: Expr, fabric: Fabric, lanes: int) -> None:
+    """One product a lane; by a power of two it is wiring, constants narrow it."""
+    if isinstance(a, Const):
+        a, b = b, a
+    if isinstance(b, Const) and not dtypes.is_float(b.dtype):
+        value = abs(int(b.value))
+        if value & (value - 1) == 0:
+            return
+        other = value.bit_length() + 1
+    elif isinstance(b, Lookup) and not dtypes.is_float(b.dtype):
+        other = _needed_bits(b) + 1
+    else:
+        other = bits(b.dtype)
+    use.dsp += lanes * multiplier_blocks(fabric, _source_bits(a), other)
+    use.ff += lanes * bits(a.dtype)
+
+
+def _source_bits(e: Expr) -> int:
+    """Width of a value before it was widened by casts."""
+    while isinstance(e, Apply) and e.op == "cast":
+        e = e.args[0]
+    return bits(e.dtype) if e.dtype != "index" else 32
+
+
+def _buffered(use: Use, stage: Stage, fabric: Fabric) -> None:
+    for name in stage.kernel.inputs:
+        kind = stage.kernel.operand(name).type
+        memory(use, fabric, kind.size, bits(kind.dtype), "bram" if kind.size > 128 else "lutram")
+    use.lut += 250
+    use.ff += 250
+    nodes = list(walk(stage.kernel.body))
+    _arithmetic(use, [n for n in nodes if not isinstance(n, Load)], stage, fabric, 1)

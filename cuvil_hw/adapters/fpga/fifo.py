@@ -1,0 +1,114 @@
+"""FIFO depths: how far one branch of a fork runs ahead of the other before they meet again.
+
+Each process is described by `needs`: before word k of its output leaves, how many words of its input have been read. Along
+a path these compose. A bypass must hold what the longer path has swallowed when the shorter one could already deliver; with
+less the design would stop for ever, at any speed of its parts. Bursts only change throughput, for which a small depth serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cuvil_hw.adapters.fpga.window import Ring
+
+Counts = npt.NDArray[np.int64]
+SLACK_WORDS = 16  # registers of a pipelined loop that holds words while it waits (typical latency of these loops)
+
+
+def window_needs(r: Ring) -> Counts:
+    """Words of input read before each word of the windows leaves."""
+    parts = []
+    for oy in range(r.y.out):
+        base = r.loaded(oy) * r.row_words
+        more = (r.loaded(oy + 1) - r.loaded(oy)) * r.row_words if oy + 1 < r.y.out else 0
+        parts.append(base + np.minimum(np.arange(r.emitted) // r.spread + 1, more))
+    return np.concatenate(parts).astype(np.int64)
+
+
+def dense_needs(pixels: int, words_in: int, words_out: int) -> Counts:
+    """A matrix-vector unit reads a whole window before its first output."""
+    return np.repeat(np.arange(1, pixels + 1) * words_in, words_out).astype(np.int64)
+
+
+def depthwise_needs(pixels: int, taps: int, fold: int) -> Counts:
+    """The result of a channel fold leaves with its last tap."""
+    last = np.arange(pixels).reshape(-1, 1) * taps * fold + (taps - 1) * fold + np.arange(1, fold + 1)
+    return np.asarray(last.ravel(), np.int64)
+
+
+def convert_needs(words_out: int, lanes_in: int, lanes_out: int) -> Counts:
+    k = np.arange(1, words_out + 1)
+    return np.asarray(k * (lanes_out // lanes_in) if lanes_out >= lanes_in else -(-k // (lanes_in // lanes_out)), np.int64)
+
+
+def map_needs(words: int) -> Counts:
+    return np.arange(1, words + 1, dtype=np.int64)
+
+
+def all_needs(words_in: int, words_out: int) -> Counts:
+    """A buffered process reads everything first."""
+    return np.full(words_out, words_in, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One stream between two processes: how many words cross it for one sample."""
+
+    name: str
+    source: str
+    target: str
+    words: int
+
+
+def depths(
+    edges: Sequence[Edge], needs: Mapping[tuple[str, str], Callable[[], Counts]], order: Sequence[str], default: int = 2
+) -> dict[str, int]:
+    """Depth of every stream. `needs[process, input edge]`: per output word, input words read before; `order`: topological.
+
+    Every edge gets `default`; edges into a process with several inputs get what their fork demands. For each edge the words
+    of every *source* (a process without inputs, or a fork) that it takes to bring its k-th word are tracked.
+    """
+    into: dict[str, list[Edge]] = {p: [] for p in order}
+    outof: dict[str, list[Edge]] = {p: [] for p in order}
+    for e in edges:
+        into[e.target].append(e)
+        outof[e.source].append(e)
+    origin: dict[str, dict[str, Counts]] = {}  # edge → {fork: words out of the fork before the edge's k-th word}
+    result = {e.name: default for e in edges}
+    for p in order:
+        arriving: dict[str, Counts] = {}
+        for e in into[p]:
+            if not origin[e.name] or not outof[p]:
+                continue
+            need = needs[p, e.name]()
+            for fork, counts in origin[e.name].items():
+                here = counts[np.maximum(need, 1) - 1]
+                arriving[fork] = np.maximum(arriving[fork], here) if fork in arriving else here
+        if len(into[p]) > 1:
+            _widen(p, into[p], needs, origin, arriving, result)
+        for e in outof[p]:
+            origin[e.name] = dict(arriving)
+            if len(outof[p]) > 1:
+                origin[e.name][p] = np.arange(1, e.words + 1, dtype=np.int64)
+    return result
+
+
+def _widen(
+    p: str, ins: Sequence[Edge], needs: Mapping[tuple[str, str], Callable[[], Counts]],
+    origin: Mapping[str, Mapping[str, Counts]], arriving: Mapping[str, Counts], result: dict[str, int],
+) -> None:  # fmt: skip
+    """Give each input of a join room for the words that its fork has sent before the join can take them."""
+    for e in ins:
+        taken = needs[p, e.name]()
+        for fork, counts in origin[e.name].items():
+            if sum(fork in origin[o.name] for o in ins) < 2:
+                continue
+            sent = arriving[fork]  # words out of the fork when the join makes its k-th step
+            waiting = np.searchsorted(counts, sent, side="right") - taken
+            result[e.name] = max(result[e.name], int(waiting.max(initial=0)) + SLACK_WORDS)
+
+

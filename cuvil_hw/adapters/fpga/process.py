@@ -1,0 +1,404 @@
+"""Dataflow processes at level2: what each stage of a streaming design does, as loops over words.
+
+Every builder returns a `func.func` of role "process" whose arguments are its input streams and then its output streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import FunctionType, StringAttr
+from xdsl.ir import Block, Region, SSAValue
+
+from cuvil_hw.adapters.fpga.rom import gather, iterators
+from cuvil_hw.adapters.fpga.stage import Dim, Stage, channels, physical
+from cuvil_hw.ir import level2
+from cuvil_hw.ir.expr import Expr, Iter, Load, Lookup, Reduce, walk
+from cuvil_hw.schedule.emit import Emitter, Env, Tables
+from cuvil_hw.schedule.kernel import KernelGraph
+
+
+def process(
+    name: str, comment: str, tables: Tables, layer: int, streams: Sequence[tuple[str, str, int]],
+    body: Callable[[Emitter, tuple[SSAValue, ...]], None],
+) -> func.FuncOp:  # fmt: skip
+    """A process over `streams`: (argument name, dtype, lanes)."""
+    types = [level2.stream_type(level2.signless(dtype), lanes) for _, dtype, lanes in streams]
+    block = Block(arg_types=types)
+    for arg, (hint, _, _) in zip(block.args, streams, strict=True):
+        arg.name_hint = hint
+    emitter = Emitter(block, tables, layer)
+    body(emitter, tuple(block.args))
+    emitter.do(func.ReturnOp())
+    f = func.FuncOp(name, FunctionType.from_lists(types, []), Region(block))
+    f.attributes["cuvil.role"] = StringAttr("process")
+    f.attributes["cuvil.comment"] = StringAttr(comment)
+    return f
+
+
+def convert(name: str, tables: Tables, dtype: str, words: int, lanes_in: int, lanes_out: int) -> func.FuncOp:
+    """Change the number of lanes; one divides the other. `words`: of the wider side."""
+    wide, narrow = max(lanes_in, lanes_out), min(lanes_in, lanes_out)
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        w = e.alloca((wide,), dtype, "wide", word=True)
+        n = e.alloca((narrow,), dtype, "part", word=True)
+
+        def one(part: SSAValue) -> None:
+            base = e.put(_mul(e, part, narrow))
+
+            def lane(i: SSAValue, _: Any) -> None:
+                at = e.put(_add(base, i))
+                if lanes_in > lanes_out:
+                    e.store(e.load(w, at), n, i)
+                else:
+                    e.store(e.load(n, i), w, at)
+
+            if lanes_in > lanes_out:
+                e.branch(e.compare("eq", part, e.const(0, "index")), lambda: e.do(level2.StreamReadOp(args[0], w)))
+                e.loop(narrow, "i", lane, unroll=True)
+                e.do(level2.StreamWriteOp(args[1], n))
+            else:
+                e.do(level2.StreamReadOp(args[0], n))
+                e.loop(narrow, "i", lane, unroll=True)
+                last = e.compare("eq", part, e.const(wide // narrow - 1, "index"))
+                e.branch(last, lambda: e.do(level2.StreamWriteOp(args[1], w)))
+
+        e.loop(words, "word", lambda _, __: _none(e.loop(wide // narrow, "part", lambda p, _: one(p), pipeline=1)))
+
+    return process(name, f"{lanes_in} → {lanes_out} lanes", tables, 0, [("in", dtype, lanes_in), ("out", dtype, lanes_out)], body)
+
+
+def fork(name: str, tables: Tables, dtype: str, words: int, lanes: int, copies: int) -> func.FuncOp:
+    """Copy one stream to several."""
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        w = e.alloca((lanes,), dtype, "word", word=True)
+
+        def one(_: SSAValue, __: Any) -> None:
+            e.do(level2.StreamReadOp(args[0], w))
+            for out in args[1:]:
+                e.do(level2.StreamWriteOp(out, w))
+
+        e.loop(words, "i", one, pipeline=1)
+
+    outs = [(f"out{n}", dtype, lanes) for n in range(copies)]
+    return process(name, f"one stream to {copies}", tables, 0, [("in", dtype, lanes), *outs], body)
+
+
+def _mul(e: Emitter, a: SSAValue, k: int) -> Any:
+    from xdsl.dialects.arith import MuliOp
+
+    return MuliOp(a, e.const(k, "index"))
+
+
+def _add(a: SSAValue, b: SSAValue) -> Any:
+    from xdsl.dialects.arith import AddiOp
+
+    return AddiOp(a, b)
+
+
+def _none(_: object) -> None:
+    return None
+
+
+class Folded:
+    """Constants of a stage in folded order: tables over (fold of outputs, fold of inputs, input lane, output lane)."""
+
+    def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
+        self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
+        k = stage.kernel
+        self.out_iter: Iter | None = k.iterators[physical(k.type.rank)[-1]] if k.type.rank else None
+        self.nf = stage.channels_out // pe
+        self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
+        self.sf = stage.tap_count * self.cf
+        self.grids: dict[Iter, Any] = {}
+        if self.out_iter is not None:
+            self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
+        shape = [d.kernel for d in stage.dims]
+        digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
+        for tap, digit in zip(stage.taps, digits, strict=True):
+            if tap is not None:
+                self.grids[tap] = digit.reshape(1, -1, 1, 1)
+        if stage.channel is not None:
+            fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
+            self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
+        reduction = [i for i in (*stage.taps, stage.channel) if i is not None]
+        lanes = [stage.channel] if stage.channel is not None else []
+        outputs = [self.out_iter] if self.out_iter is not None else []
+        self.axes: tuple[list[Iter], ...] = (outputs, reduction, lanes, outputs)
+
+    def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
+        """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
+        array, kept = gather(e, self.graph, self.grids, self.axes)
+        if kept[:2] == (0, 1):
+            array = array.reshape(self.nf * self.sf, *array.shape[2:])
+        return array, kept
+
+
+def _read(
+    folded: Folded, hint: str, places: Sequence[SSAValue | None], flat: SSAValue | None, bind: str
+) -> Callable[[Load | Lookup, Emitter, Env], SSAValue]:
+    """How expression leaves read constants. `places`: index on each of the four axes; `flat`: nf·SF + sf."""
+
+    def read(leaf: Load | Lookup, e: Emitter, env: Env) -> SSAValue:
+        if isinstance(leaf, Lookup) and not iterators(leaf):
+            table = e.table(np.asarray(leaf.values), leaf.dtype, f"{hint}_lut")
+            return e.load(table, e.value(leaf.index, env))
+        array, kept = folded.table(leaf)
+        name = f"{hint}_{leaf.buffer if isinstance(leaf, Load) else 'p'}"
+        at = [places[n] for n in kept]
+        if kept[:2] == (0, 1):
+            at = [flat, *at[2:]]
+        lanes = [n for n in range(len(at)) if kept[len(kept) - len(at) + n] >= 2]
+        attributes: dict[str, Any] = {"bind": bind} if bind else {}
+        if lanes:
+            attributes["reshape"] = lanes
+        table = e.table(array, leaf.dtype, name, **attributes)
+        return e.load(table, *[a for a in at if a is not None])
+
+    return read
+
+
+def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str) -> func.FuncOp:
+    """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it."""
+    k, folded = stage.kernel, Folded(stage, graph, pe, simd)
+    reduce = k.reduce
+    assert reduce is not None and stage.term is not None
+    source = graph.buffers[stage.sources[0]].type.dtype
+    term = stage.term
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        x = e.alloca((simd,), source, "x", word=True)
+        y = e.alloca((pe,), k.type.dtype, "y", word=True)
+        acc = e.alloca((pe,), reduce.dtype, "acc", partition=(0,))
+        patch = e.alloca((folded.sf, simd), source, "patch", reshape=(1,)) if folded.nf > 1 else None
+
+        def fetch(nf: SSAValue, sf: SSAValue) -> None:
+            if patch is None:
+                e.do(level2.StreamReadOp(args[0], x))
+                return
+
+            def fresh() -> None:
+                e.do(level2.StreamReadOp(args[0], x))
+                e.loop(simd, "s", lambda s, _: e.store(e.load(x, s), patch, sf, s), unroll=True)
+
+            def again() -> None:
+                e.loop(simd, "s", lambda s, _: e.store(e.load(patch, sf, s), x, s), unroll=True)
+
+            e.branch(e.compare("eq", nf, e.const(0, "index")), fresh, again)
+
+        def step(nf: SSAValue, sf: SSAValue) -> None:
+            fetch(nf, sf)
+            flat = e.put(_add(e.put(_mul(e, nf, folded.sf)), sf)) if folded.nf > 1 else sf
+            first = e.compare("eq", sf, e.const(0, "index"))
+
+            def lane(p: SSAValue, _: Any) -> None:
+                places = [nf, sf, None, p]
+                start = e.value(reduce.init[0], Env(load=_read(folded, k.name, places, flat, ""), lookup=_read(folded, k.name, places, flat, "")))
+
+                def accumulate(s: SSAValue, carried: tuple[SSAValue, ...]) -> list[SSAValue]:
+                    here = [nf, sf, s, p]
+                    constants = _read(folded, k.name, here, flat, bind)
+
+                    def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+                        return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
+
+                    return [e.value(term, Env(load=load, lookup=constants, states=carried))]
+
+                from xdsl.dialects.arith import SelectOp
+
+                begin = e.put(SelectOp(first, start, e.load(acc, p)))
+                total = e.loop(simd, "s", accumulate, init=[begin], unroll=True)[0]
+                e.store(total, acc, p)
+
+            e.loop(pe, "p", lane, unroll=True)
+
+            def finish() -> None:
+                e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
+                e.do(level2.StreamWriteOp(args[1], y))
+
+            e.branch(e.compare("eq", sf, e.const(folded.sf - 1, "index")), finish)
+
+        def pixel(_: SSAValue, __: Any) -> None:
+            e.loop(folded.nf, "nf", lambda nf, _: _none(e.loop(folded.sf, "sf", lambda sf, _: step(nf, sf), pipeline=1)))
+
+        e.loop(stage.pixels, "pixel", pixel)
+
+    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} outputs × {simd} inputs a cycle"
+    return process(k.name, comment, tables, layer, [("in", source, simd), ("out", k.type.dtype, pe)], body)
+
+
+def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
+    """The epilogue of one output lane: the kernel's body with its reduction done."""
+    k = folded.stage.kernel
+    read = _read(folded, k.name, [nf, None, None, p], None, "")
+    e.store(e.value(k.body, Env(load=read, lookup=read, reduce=lambda *_: reduced)), y, p)
+
+
+def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, bind: str) -> func.FuncOp:
+    """Channel by channel: PE channels a cycle, one tap after the other; a running value for every channel."""
+    k, folded = stage.kernel, Folded(stage, graph, pe, 1)
+    reduce = k.reduce
+    assert reduce is not None and stage.term is not None
+    source = graph.buffers[stage.sources[0]].type.dtype
+    term, last_tap = stage.term, stage.tap_count - 1
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        x = e.alloca((pe,), source, "x", word=True)
+        y = e.alloca((pe,), k.type.dtype, "y", word=True)
+        acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(1,))
+
+        def step(tap: SSAValue, nf: SSAValue) -> None:
+            e.do(level2.StreamReadOp(args[0], x))
+            flat = e.put(_add(e.put(_mul(e, nf, folded.sf)), tap)) if folded.nf > 1 else tap
+            first = e.compare("eq", tap, e.const(0, "index"))
+
+            def lane(p: SSAValue, _: Any) -> None:
+                outside = _read(folded, k.name, [nf, tap, None, p], flat, "")
+                constants = _read(folded, k.name, [nf, tap, None, p], flat, bind)
+                start = e.value(reduce.init[0], Env(load=outside, lookup=outside))
+
+                def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+                    return em.load(x, p) if leaf.buffer in stage.sources else constants(leaf, em, env)
+
+                from xdsl.dialects.arith import SelectOp
+
+                begin = e.put(SelectOp(first, start, e.load(acc, nf, p)))
+                e.store(e.value(term, Env(load=load, lookup=constants, states=(begin,))), acc, nf, p)
+
+            e.loop(pe, "p", lane, unroll=True)
+
+            def finish() -> None:
+                e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, nf, p), y), unroll=True)
+                e.do(level2.StreamWriteOp(args[1], y))
+
+            e.branch(e.compare("eq", tap, e.const(last_tap, "index")), finish)
+
+        def pixel(_: SSAValue, __: Any) -> None:
+            e.loop(stage.tap_count, "tap", lambda t, _: _none(e.loop(folded.nf, "nf", lambda nf, _: step(t, nf), pipeline=1)))
+
+        e.loop(stage.pixels, "pixel", pixel)
+
+    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} channels a cycle"
+    return process(k.name, comment, tables, layer, [("in", source, pe), ("out", k.type.dtype, pe)], body)
+
+
+def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes: int) -> func.FuncOp:
+    """Element by element over one or more streams of the same shape."""
+    k, folded = stage.kernel, Folded(stage, graph, lanes, 1)
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        words = [e.alloca((lanes,), graph.buffers[s].type.dtype, s, word=True) for s in stage.sources]
+        y = e.alloca((lanes,), k.type.dtype, "y", word=True)
+
+        def step(nf: SSAValue, _: Any) -> None:
+            for arg, word in zip(args, words, strict=False):
+                e.do(level2.StreamReadOp(arg, word))
+
+            def lane(p: SSAValue, _: Any) -> None:
+                constants = _read(folded, k.name, [nf, None, None, p], None, "")
+
+                def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+                    if leaf.buffer in stage.sources:
+                        return em.load(words[stage.sources.index(leaf.buffer)], p)
+                    return constants(leaf, em, env)
+
+                e.store(e.value(k.body, Env(load=load, lookup=constants)), y, p)
+
+            e.loop(lanes, "p", lane, unroll=True)
+            e.do(level2.StreamWriteOp(args[-1], y))
+
+        e.loop(stage.pixels, "pixel", lambda _, __: _none(e.loop(folded.nf, "nf", step, pipeline=1)))
+
+    ins = [(f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, lanes) for n, s in enumerate(stage.sources)]
+    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"
+    return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, lanes)], body)
+
+
+def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int) -> func.FuncOp:
+    """Fill a buffer with each input, then compute the outputs in streaming order, one after the other."""
+    k = stage.kernel
+    order = physical(k.type.rank)
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        held: dict[str, SSAValue] = {}
+        for arg, name in zip(args, stage.sources, strict=False):
+            kind = graph.buffers[name].type
+            held[name] = e.alloca(kind.shape or (1,), kind.dtype, f"{name}_held")
+            word = e.alloca((1,), kind.dtype, f"{name}_word", word=True)
+            _fill(e, arg, word, held[name], kind.shape)
+        y = e.alloca((1,), k.type.dtype, "y", word=True)
+        iters: dict[str, SSAValue] = {}
+
+        def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+            kind = graph.buffers[leaf.buffer].type
+            target = held.get(leaf.buffer)
+            if target is None:
+                data = graph.constant(leaf.buffer).reshape(kind.shape or (1,))
+                target = em.table(data, kind.dtype, f"{k.name}_{leaf.buffer}")
+            at = [em.value(i, env) for i in leaf.index] or [em.const(0, "index")]
+            return em.load(target, *at)
+
+        def reduce(node: Reduce, em: Emitter, env: Env) -> SSAValue:
+            return _fold(em, node, env, iters)[node.result]
+
+        def nest(dims: Sequence[int]) -> None:
+            if not dims:
+                e.store(e.value(k.body, Env(dict(iters), load, None, reduce)), y, e.const(0, "index"))
+                e.do(level2.StreamWriteOp(args[-1], y))
+                return
+            it = k.iterators[dims[0]]
+
+            def inner(i: SSAValue, _: Any) -> None:
+                iters[it.name] = i
+                nest(dims[1:])
+
+            e.loop(it.extent, it.name, inner, pipeline=1 if len(dims) == 1 and not k.reduce else 0)
+
+        nest(order)
+
+    ins = [(f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, 1) for n, s in enumerate(stage.sources)]
+    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: buffered, one element at a time"
+    return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, 1)], body)
+
+
+def _fill(e: Emitter, stream: SSAValue, word: SSAValue, buffer: SSAValue, shape: tuple[int, ...]) -> None:
+    at: dict[int, SSAValue] = {}
+
+    def nest(dims: Sequence[int]) -> None:
+        if not dims:
+            e.do(level2.StreamReadOp(stream, word))
+            place = [at[d] for d in range(len(shape))] or [e.const(0, "index")]
+            e.store(e.load(word, e.const(0, "index")), buffer, *place)
+            return
+
+        def inner(i: SSAValue, _: Any) -> None:
+            at[dims[0]] = i
+            nest(dims[1:])
+
+        e.loop(shape[dims[0]], f"d{dims[0]}", inner, pipeline=1 if len(dims) == 1 else 0)
+
+    nest(physical(len(shape)))
+
+
+def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue]) -> tuple[SSAValue, ...]:
+    start = [e.value(i, env) for i in node.init]
+
+    def nest(rest: Sequence[Iter], carried: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
+        if not rest:
+            inner = Env({**env.iters, **iters}, env.load, env.lookup, env.reduce, carried)
+            return tuple(e.value(u, inner) for u in node.update)
+
+        def step(i: SSAValue, states: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
+            iters[rest[0].name] = i
+            return nest(rest[1:], states)
+
+        return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=1 if len(rest) == 1 else 0)
+
+    return nest(node.iters, tuple(start))
+
+
