@@ -24,7 +24,7 @@ def on_channels(p: Array, rank: int) -> Array:
 
 @dataclass(frozen=True)
 class BatchNorm(Op):
-    """(x - mean) / √(var + eps) · scale + bias per channel, statistics given. x (N, C, …); the others (C,), same dtype."""
+    """(x - mean) / √(var + eps) · scale + bias per channel. x (N, C, …); the others (C,), of x's dtype."""
 
     mnemonic: ClassVar[str] = "batch_norm"
     eps: float = 1e-5

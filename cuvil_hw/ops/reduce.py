@@ -27,7 +27,7 @@ from cuvil_hw.ir.expr import (
 )
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
-from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wrap
+from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wrap, wraps
 from cuvil_hw.ops.nn import checked, contract, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.types import TensorType
@@ -171,7 +171,18 @@ class ReduceMean(_Reduction):
 
 
 @dataclass(frozen=True)
-class ReduceMax(_Reduction):
+class _Extreme(_Reduction):
+    """Of nothing: the end of the type's range. Arrays don't carry the width of narrow integers, so those are refused."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        out = super().infer(x)
+        empty = x.size == 0 and out.size > 0
+        self.want(not empty or dtypes.is_float(x.dtype) or wraps(x.dtype), f"{x} has no element to choose; cast first")
+        return out
+
+
+@dataclass(frozen=True)
+class ReduceMax(_Extreme):
     """Largest; NaN wins; -infinity (the lowest integer) of nothing."""
 
     mnemonic, kind = "reduce_max", "max"
@@ -184,7 +195,7 @@ class ReduceMax(_Reduction):
 
 
 @dataclass(frozen=True)
-class ReduceMin(_Reduction):
+class ReduceMin(_Extreme):
     """Smallest; NaN wins; infinity (the highest integer) of nothing."""
 
     mnemonic, kind = "reduce_min", "min"
