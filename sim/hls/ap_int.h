@@ -62,6 +62,14 @@ template <class T> struct c_integer {
 };
 template <class T> using if_integer = typename std::enable_if<std::is_integral<T>::value, int>::type;
 
+// Compound assignment keeps W bits, and the low W bits of + - * need no more than the low W bits of both operands: so
+// `acc += x * w` stays at the accumulator's own width, which is what lets loops vectorise.
+struct add { template <class U> constexpr U operator()(U a, U b) const { return a + b; } };
+struct subtract { template <class U> constexpr U operator()(U a, U b) const { return a - b; } };
+struct multiply { template <class U> constexpr U operator()(U a, U b) const { return a * b; } };
+template <class T, if_integer<T> = 0> constexpr T low_of(T x) { return x; }
+template <class T> constexpr auto low_of(const T& x) -> decltype(x.low()) { return x.low(); }
+
 // Does every value of W2 bits fit in W bits?
 constexpr bool holds(int w, bool s, int w2, bool s2) { return s == s2 ? w >= w2 : s && w > w2; }
 
@@ -185,9 +193,9 @@ template <int W, bool S> struct ap_int_base<W, S, true> {
 };
 
 #define CUVIL_AP_COMPOUND(SELF)                                                                        \
-    template <class T> constexpr SELF& operator+=(const T& x) { return *this = SELF(*this + x); }      \
-    template <class T> constexpr SELF& operator-=(const T& x) { return *this = SELF(*this - x); }      \
-    template <class T> constexpr SELF& operator*=(const T& x) { return *this = SELF(*this * x); }      \
+    template <class T> constexpr SELF& operator+=(const T& x) { return *this = SELF(*this, x, cuvil_ap::add()); } \
+    template <class T> constexpr SELF& operator-=(const T& x) { return *this = SELF(*this, x, cuvil_ap::subtract()); } \
+    template <class T> constexpr SELF& operator*=(const T& x) { return *this = SELF(*this, x, cuvil_ap::multiply()); } \
     template <class T> constexpr SELF& operator/=(const T& x) { return *this = SELF(*this / x); }      \
     template <class T> constexpr SELF& operator%=(const T& x) { return *this = SELF(*this % x); }      \
     template <class T> constexpr SELF& operator&=(const T& x) { return *this = SELF(*this & x); }      \
@@ -206,6 +214,9 @@ template <int W> struct ap_int : ap_int_base<W, true> {
     constexpr ap_int(const Base& x) : Base(x) {}
     template <int W2, bool S2> constexpr ap_int(const ap_int_base<W2, S2>& x) : Base(x) {}
     template <class T, cuvil_ap::if_integer<T> = 0> constexpr ap_int(T x) : Base(x) {}
+    template <class T, class OP> constexpr ap_int(const ap_int& a, const T& b, OP op)
+        : Base(op(static_cast<cuvil_ap::computed<W, false>>(a.low()),
+                  static_cast<cuvil_ap::computed<W, false>>(cuvil_ap::low_of(b)))) {}
     CUVIL_AP_COMPOUND(ap_int)
 };
 
@@ -215,6 +226,9 @@ template <int W> struct ap_uint : ap_int_base<W, false> {
     constexpr ap_uint(const Base& x) : Base(x) {}
     template <int W2, bool S2> constexpr ap_uint(const ap_int_base<W2, S2>& x) : Base(x) {}
     template <class T, cuvil_ap::if_integer<T> = 0> constexpr ap_uint(T x) : Base(x) {}
+    template <class T, class OP> constexpr ap_uint(const ap_uint& a, const T& b, OP op)
+        : Base(op(static_cast<cuvil_ap::computed<W, false>>(a.low()),
+                  static_cast<cuvil_ap::computed<W, false>>(cuvil_ap::low_of(b)))) {}
     CUVIL_AP_COMPOUND(ap_uint)
 };
 #undef CUVIL_AP_COMPOUND
@@ -298,12 +312,23 @@ template <int W, bool S> constexpr number<W, S> shifted_left(const ap_int_base<W
                                                      wrapped<W, S>(static_cast<Bits>(x.full()) << n),
                                                      wrapped<W, S>(static_cast<Bits>(x.full()) << n)));
 }
+// x86 before AVX-512 has no vector form of a 64-bit arithmetic shift, so a plain one keeps a loop from vectorising.
+constexpr std::int64_t arithmetic_shift(std::int64_t x, unsigned n) {
+#if defined(__AVX2__) && !defined(__AVX512VL__)
+    const std::uint64_t sign = std::uint64_t(1) << 63;
+    return static_cast<std::int64_t>(((static_cast<std::uint64_t>(x) ^ sign) >> n) - (sign >> n));
+#else
+    return x >> n;
+#endif
+}
+template <class T> constexpr T arithmetic_shift(T x, unsigned n) { return static_cast<T>(x >> n); }
+
 template <int W, bool S> constexpr number<W, S> shifted_right(const ap_int_base<W, S>& x, unsigned n, bool may_exceed) {
     typedef computed<W, S> Value;
     const unsigned most = 8 * sizeof(Value) - 1;
     // Past the container: twice the largest legal shift leaves only the sign, as the standard has no such shift.
     const Value y = may_exceed && n > most ? static_cast<Value>(static_cast<Value>(x.full()) >> most >> 1)
-                                           : static_cast<Value>(static_cast<Value>(x.full()) >> n);
+                                           : arithmetic_shift(static_cast<Value>(x.full()), n);
     return number<W, S>(ap_int_base<W, S>::exact(y, y));
 }
 // Can an amount of W2 bits reach the width of the container that holds W bits? Then (and only then) the shift is guarded.
