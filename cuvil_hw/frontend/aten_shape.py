@@ -299,13 +299,18 @@ def _axis_matrices(
     return result
 
 
-def _resize(
-    e: Emitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None] | None
-) -> Value:
+def _resize(e: Emitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None]) -> Value:
     if not dtypes.is_float(e.out.dtype) and linear:
         e.refuse(f"interpolation of {e.out.dtype}")
     factors = factors or [None] * (len(e.out.shape) - 2)
     return _resized(e, x, _axis_matrices(e, x, linear, exact, corners, factors))
+
+
+def _flat(factors: Sequence[Any]) -> list[float | None]:
+    """Scale factors of the `.vec` overload (one list, or None) and of the others (one each) alike."""
+    if len(factors) == 1 and isinstance(factors[0], list | tuple):
+        return list(factors[0])
+    return [] if all(f is None for f in factors) else list(factors)
 
 
 def _enter_resize(n: int, name: str, linear: bool, exact: bool) -> None:
@@ -313,13 +318,13 @@ def _enter_resize(n: int, name: str, linear: bool, exact: bool) -> None:
 
         @converts(f"upsample_{name}{n}d.vec", f"upsample_{name}{n}d")
         def resize_linear(e: Emitter, x: Value, size: Any, corners: bool, *factors: Any) -> Value:
-            return _resize(e, x, True, False, corners, factors[0] if isinstance(factors[0], list | tuple) else factors)
+            return _resize(e, x, True, False, corners, _flat(factors))
 
         return
 
     @converts(f"{name}{n}d.vec", f"{name}{n}d")
     def resize_nearest(e: Emitter, x: Value, size: Any, *factors: Any) -> Value:
-        return _resize(e, x, False, exact, False, factors[0] if isinstance(factors[0], list | tuple) else factors)
+        return _resize(e, x, False, exact, False, _flat(factors))
 
 
 for _n, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):

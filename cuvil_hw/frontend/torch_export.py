@@ -121,7 +121,13 @@ def _short(error: BaseException) -> str:
 
 
 def _decompose(exported: ExportedProgram) -> ExportedProgram:
-    """Core ATen, except that every op with a converter stays whole."""
+    """Core ATen, except that every op with a converter stays whole; nothing to do where all have one.
+
+    (An op that writes in place has no converter, so that it gets here and is made functional.)
+    """
+    calls = (n for n in exported.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
+    if all(str(n.target) in TABLE for n in calls):
+        return exported
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         decompositions = torch.export.default_decompositions()
