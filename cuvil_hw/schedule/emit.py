@@ -119,8 +119,9 @@ class Emitter:
         pipeline: int = 0,
         unroll: bool = False,
         start: int | SSAValue = 0,
+        step: int = 1,
     ) -> tuple[SSAValue, ...]:
-        """`for name in start..extent`: body(i, carried) returns the next carried values. Returns the last ones."""
+        """`for name in start..extent by step`: body(i, carried) returns the next carried values. Returns the last ones."""
         inner = Block(arg_types=[INDEX, *[v.type for v in init]])
         inner.args[0].name_hint = name
         with self._inside(inner):
@@ -128,7 +129,7 @@ class Emitter:
             inner.add_op(scf.YieldOp(*carried))
         lower = self.const(start, "index") if isinstance(start, int) else start
         upper = self.const(extent, "index") if isinstance(extent, int) else extent
-        op = scf.ForOp(lower, upper, self.const(1, "index"), list(init), Region(inner))
+        op = scf.ForOp(lower, upper, self.const(step, "index"), list(init), Region(inner))
         op.attributes["cuvil.name"] = StringAttr(name)
         if pipeline:
             op.attributes["cuvil.pipeline"] = IntegerAttr(pipeline, i32)
