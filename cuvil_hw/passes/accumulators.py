@@ -3,7 +3,8 @@
 before: %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b {acc = "i32"}; %2 = rescale %1
 after:  %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b' {acc = "i17"}; %2 = rescale %1
 
-The bound holds for every partial sum in any order. Ranges come from the type, narrowed by clamp, rescale and lut before.
+The bound holds for every partial sum in any order. Ranges come from the type, narrowed by clamp, rescale and lut
+before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.ops.base import Op, ShapeError
 from cuvil_hw.ops.binary import Add, Maximum, Minimum, Mul, Sub
 from cuvil_hw.ops.elementwise import Cast, Clamp, Relu
 from cuvil_hw.ops.integer import Lut, Rescale
@@ -101,7 +102,6 @@ def bounds(program: Program, operation: level1.TensorOp, known: Ranges) -> Inter
             bias = const_array(program, operation.operands[2]) if len(operation.operands) > 2 else None
             if bias is None and len(operation.operands) > 2:
                 unknown = ranges[2]
-                bias = np.asarray([unknown.lo, unknown.hi]) if weights is None else None
                 inner = layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, None, shape(operation, 1))
                 return inner + Interval(min(unknown.lo, 0), max(unknown.hi, 0))
             return layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, bias, shape(operation, 1))
@@ -122,7 +122,7 @@ def shape(operation: level1.TensorOp, i: int) -> tuple[int, ...]:
     return level1.type_of(operation.operands[i]).shape
 
 
-def narrow(program: Program, operation: level1.TensorOp, op: level1.base.Op, known: Ranges) -> None:
+def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) -> None:
     """Give `operation` its narrowest accumulator, its constant bias the same type, and its readers what they expect."""
     assert isinstance(op, _WITH_ACC)
     found = bounds(program, operation, known)
@@ -153,7 +153,11 @@ def narrow(program: Program, operation: level1.TensorOp, op: level1.base.Op, kno
 def readable(value: SSAValue, acc: str) -> str:
     """`acc`, or the next wider type that every rescale of `value` takes (one whose result is constant needs it)."""
     kind = level1.type_of(value)
-    rescales = [u.operation.op for u in value.uses if isinstance(u.operation, level1.TensorOp) and mnemonic(u.operation) == "rescale"]
+    rescales = [
+        u.operation.op
+        for u in value.uses
+        if isinstance(u.operation, level1.TensorOp) and mnemonic(u.operation) == "rescale"
+    ]
     for bits in range(int(acc[1:]), 65):
         try:
             for op in rescales:

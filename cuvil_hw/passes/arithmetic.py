@@ -3,7 +3,8 @@
 before: add (dequantize %a), (dequantize %b), read by a quantize
 after:  dequantize (add (rescale %a), (rescale %b))      on a common scale with at least 16 fractional bits
 
-The sum is exact where the scales differ by a power of two (so always for fixed<W,I>); else each operand is off by at most
+The sum is exact where the scales differ by a power of two (so always for fixed<W,I>); else each operand is off by at
+most
 2^-17 of the larger scale.
 """
 
@@ -35,7 +36,7 @@ def scaled(program: Program, operation: level1.TensorOp) -> bool:
         return False
     for x, c in (operation.operands, reversed(operation.operands)):
         q = real(x)
-        if q is None or q.common_zero is None or mnemonic(operation) == "div" and x is not operation.operands[0]:
+        if q is None or q.common_zero is None or (mnemonic(operation) == "div" and x is not operation.operands[0]):
             continue
         kind = level1.type_of(x)
         axis = q.axis if len(q.scale) > 1 else min(1, max(kind.rank - 1, 0))
@@ -77,7 +78,9 @@ def reach(side: Real | None, const: Array | None) -> float:
     return max(abs(side.interval.lo - side.common_zero), abs(side.interval.hi - side.common_zero)) * max(side.scale)
 
 
-def total(put: Inserter, operation: level1.TensorOp, sides: list[Real | None], consts: list[Array | None]) -> SSAValue | None:
+def total(
+    put: Inserter, operation: level1.TensorOp, sides: list[Real | None], consts: list[Array | None]
+) -> SSAValue | None:
     reals = [s for s in sides if s is not None]
     magnitude = sum(reach(s, c) for s, c in zip(sides, consts, strict=True))
     scale = common_scale(reals, len(reals) == 2, magnitude)
@@ -96,7 +99,8 @@ def total(put: Inserter, operation: level1.TensorOp, sides: list[Real | None], c
 
 
 def common_scale(reals: list[Real], both: bool, magnitude: float) -> float:
-    """The scale of a sum: the smaller of two scales that differ by a power of two, else a fine fraction of the larger."""
+    """The scale of a sum: the smaller of two scales that differ by a power of two, else a fine fraction of the
+    larger."""
     scales = sorted({s for r in reals for s in r.scale})
     shifts = [power_of_two(s / scales[0]) for s in scales]
     if both and all(k is not None and k <= FRACTION for k in shifts):
@@ -124,7 +128,9 @@ def on_scale(put: Inserter, value: SSAValue, const: Array | None, scale: float, 
     return q if spread is None else put.op(BroadcastTo(level1.type_of(value).shape), q)
 
 
-def product(put: Inserter, operation: level1.TensorOp, sides: list[Real | None], consts: list[Array | None]) -> SSAValue | None:
+def product(
+    put: Inserter, operation: level1.TensorOp, sides: list[Real | None], consts: list[Array | None]
+) -> SSAValue | None:
     if any(s is not None and (s.bits > 24 or len(s.scale) > 1) for s in sides):
         return None
     scales, bounds = [], []

@@ -4,7 +4,8 @@ before: %1 = conv %x, %w; %2 = batch_norm %1, …         after: %2 = conv %x, %
 before: %1 = conv %x, %w; %2 = add %1, broadcast(%c)    after: %2 = conv %x, %w, %c
 before: %2 = batch_norm %x, …                           after: %2 = add (mul %x, broadcast(%s)), broadcast(%b)
 
-A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) take a bias, but no factor: that
+A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) take a bias, but no
+factor: that
 would undo their quantization.
 """
 
@@ -13,13 +14,24 @@ from __future__ import annotations
 import numpy as np
 from xdsl.ir import SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.norm import BatchNorm
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes import dce
-from cuvil_hw.passes.edit import Array, const_array, insert, mnemonic, producer, replace, sole_user, static_array, until_stable
+from cuvil_hw.passes.edit import (
+    Array,
+    const_array,
+    insert,
+    mnemonic,
+    producer,
+    replace,
+    sole_user,
+    static_array,
+    until_stable,
+)
 
 
 def run(program: Program) -> None:
@@ -58,7 +70,7 @@ def affine(program: Program, operation: level1.TensorOp) -> bool:
         return False
     for x, c in (operation.operands, reversed(operation.operands)):
         layer = producer(x, "conv", "linear")
-        if layer is None or name in ("sub", "div") and x is not operation.operands[0]:
+        if layer is None or (name in ("sub", "div") and x is not operation.operands[0]):
             continue
         vector = per_channel(program, c, channel_axis(layer), level1.type_of(x).shape)
         if vector is None:
@@ -98,7 +110,7 @@ def into_layer(
     """x · factor + offset as one layer, when x is a float layer with constant weights that only `operation` reads."""
     layer = producer(x, "conv", "linear")
     kind = level1.type_of(x)
-    if layer is None or sole_user(x) is not operation or getattr(layer.op, "acc", ""):
+    if layer is None or sole_user(x) is not operation or not dtypes.is_float(kind.dtype):
         return None
     if isinstance(operation.op, BatchNorm) and channel_axis(layer) != 1:
         return None
@@ -115,4 +127,6 @@ def into_layer(
         if weights is None:
             return None
         w = put.const(weights.astype(np.float64) * factor.reshape(-1, *[1] * (weights.ndim - 1)), kind.dtype)
-    return put.op(layer.op, layer.operands[0], w, put.const(bias * factor + offset, kind.dtype), loc=level1.loc_of(layer))
+    return put.op(
+        layer.op, layer.operands[0], w, put.const(bias * factor + offset, kind.dtype), loc=level1.loc_of(layer)
+    )

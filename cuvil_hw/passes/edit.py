@@ -82,7 +82,8 @@ STATIC = frozenset({"broadcast_to", "reshape", "transpose", "dequantize"})
 
 
 def static_array(program: Program, value: SSAValue, limit: int = 1 << 22) -> Array | None:
-    """The array that `value` always has, when it is a const seen through views and dequantize and has ≤ `limit` elements."""
+    """The array that `value` always has, when it is a const seen through views and dequantize and has ≤ `limit`
+    elements."""
     if level1.type_of(value).size > limit:
         return None
     array = const_array(program, value)
@@ -134,10 +135,17 @@ def insert(program: Program, anchor: Operation) -> Inserter:
 
 
 def replace(operation: Operation, *values: SSAValue) -> None:
-    """Every use of the results becomes a use of `values`; the operation goes."""
+    """Every use of the results becomes a use of `values`; the operation goes, and with it what only it read: a dead
+    reader would
+    hide that a value has one reader."""
     for result, value in zip(operation.results, values, strict=True):
         result.replace_all_uses_with(value)
-    erase(operation)
+    dead = [operation]
+    while dead:
+        gone = dead.pop()
+        operands = [owner(v) for v in dict.fromkeys(gone.operands)]
+        erase(gone)
+        dead += [o for o in operands if isinstance(o, level1.TensorOp) and all(r.first_use is None for r in o.results)]
 
 
 def erase(operation: Operation) -> None:
@@ -154,8 +162,12 @@ def walk(block: Block) -> Iterator[level1.TensorOp]:
 
 
 def until_stable(block: Block, rule: Callable[[level1.TensorOp], bool], limit: int = 1000) -> None:
-    """Apply `rule` to every op, again and again, until it changes nothing. A rule that never stops is a bug: RuntimeError."""
+    """Apply `rule` to every op, again and again, until it changes nothing. A rule that never stops is a bug:
+    RuntimeError."""
     for _ in range(limit):
-        if not any([rule(operation) for operation in walk(block)]):
+        changed = False
+        for operation in walk(block):
+            changed = rule(operation) or changed
+        if not changed:
             return
     raise RuntimeError(f"rewrite rule {rule} is not stable after {limit} rounds")

@@ -3,14 +3,17 @@
 before: %w = const; %t = transpose %w {perm = [1, 0]}; %y = add %x, zeros; %z = reshape (reshape %y)
 after:  %t = const (transposed bytes);                                     %z = reshape %x
 
-A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a small
-constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it; `fold_dequantize`
+A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a
+small
+constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it;
+`fold_dequantize`
 folds it in programs that stay float.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
@@ -41,7 +44,7 @@ def fold(program: Program, dequantize: bool) -> None:
 
 def constant(program: Program, operation: level1.TensorOp, dequantize: bool) -> bool:
     name = mnemonic(operation)
-    if not operation.operands or len(operation.results) != 1 or name == "dequantize" and not dequantize:
+    if not operation.operands or len(operation.results) != 1 or (name == "dequantize" and not dequantize):
         return False
     kind = level1.type_of(operation.results[0])
     put = insert(program, operation)
@@ -59,7 +62,7 @@ def constant(program: Program, operation: level1.TensorOp, dequantize: bool) -> 
     return True
 
 
-def operand_array(program: Program, value: level1.SSAValue) -> Array | None:
+def operand_array(program: Program, value: SSAValue) -> Array | None:
     """A const, or a const broadcast (as a view, which costs no memory)."""
     spread = producer(value, "broadcast_to")
     if spread is None:

@@ -3,7 +3,8 @@
 before: %1 = conv %x, %w, %b; %2 = rescale %1; %3 = clamp %2
 after:  %3 = group "conv_0" (%x, %w, %b) { conv; rescale; clamp }
 
-A group is an anchor (an op that reduces) with the elementwise ops that follow it, or a tree of elementwise ops alone, or one
+A group is an anchor (an op that reduces) with the elementwise ops that follow it, or a tree of elementwise ops alone,
+or one
 view. Constants stay outside, as operands; a constant that is broadcast is broadcast inside.
 """
 
@@ -18,13 +19,15 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.edit import is_const, mnemonic, owner, users
 
-ELEMENTWISE = frozenset(
-    "neg abs exp log sqrt reciprocal tanh sigmoid erf sin cos floor ceil round sign relu clamp leaky_relu elu selu gelu silu "
-    "hard_sigmoid hard_swish softplus mish logical_not bitwise_not is_nan cast add sub mul div pow minimum maximum mod equal less "
-    "less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where quantize "
-    "dequantize rescale lut batch_norm".split()
-)
-VIEWS = frozenset("reshape transpose slice pad broadcast_to concat gather".split())
+ELEMENTWISE = frozenset({
+    "neg", "abs", "exp", "log", "sqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil",
+    "round", "sign", "relu", "clamp", "leaky_relu", "elu", "selu", "gelu", "silu", "hard_sigmoid",
+    "hard_swish", "softplus", "mish", "logical_not", "bitwise_not", "is_nan", "cast", "add", "sub", "mul",
+    "div", "pow", "minimum", "maximum", "mod", "equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "where",
+    "quantize", "dequantize", "rescale", "lut", "batch_norm",
+})  # fmt: skip
+VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat", "gather"])
 PROLOGUE = VIEWS - {"concat", "gather"}
 
 
@@ -42,7 +45,8 @@ class Group:
 
 
 def run(program: Program, residual_epilogue: bool = False, prologue_views: bool = True) -> None:
-    """`residual_epilogue`: an elementwise op after an anchor may read one more computed tensor, such as a skip connection.
+    """`residual_epilogue`: an elementwise op after an anchor may read one more computed tensor, such as a skip
+    connection.
     `prologue_views`: a view or pad that one group alone reads is computed inside it."""
     block = program.block
     spread_constants(program)
@@ -51,7 +55,7 @@ def run(program: Program, residual_epilogue: bool = False, prologue_views: bool 
         assign(operation, groups, residual_epilogue)
     order = {operation: i for i, operation in enumerate(block.ops)}
     if prologue_views:
-        for operation in reversed([o for o in order if o in groups]):
+        for operation in reversed([o for o in order if isinstance(o, level1.TensorOp)]):
             pull(operation, groups)
     distinct = list(dict.fromkeys(groups[o] for o in order if o in groups))
     for number, group in enumerate(sorted(distinct, key=lambda g: order[g.ops[-1]])):
@@ -88,7 +92,7 @@ def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual:
         group = groups.get(owner(value))  # type: ignore[arg-type]
         if group is None or not group.open or users(value) != [operation]:
             continue
-        if group.anchor is None or not any(g.anchor is not None for g in joined) and (residual or len(computed) == 1):
+        if group.anchor is None or (not any(g.anchor is not None for g in joined) and (residual or len(computed) == 1)):
             joined.append(group)
         else:
             widening = peel(group, groups)
@@ -99,14 +103,17 @@ def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual:
     put([o for g in (*spreads, *joined) for o in g.ops] + [operation], anchor, True, groups)
 
 
-def put(ops: list[level1.TensorOp], anchor: level1.TensorOp | None, open_: bool, groups: dict[Operation, Group]) -> None:
+def put(
+    ops: list[level1.TensorOp], anchor: level1.TensorOp | None, open_: bool, groups: dict[Operation, Group]
+) -> None:
     group = Group(list(dict.fromkeys(ops)), anchor, open_)
     for operation in group.ops:
         groups[operation] = group
 
 
 def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
-    """Take the ops off the end of a group that only widen its result, so that the narrow tensor is what crosses over."""
+    """Take the ops off the end of a group that only widen its result, so that the narrow tensor is what crosses
+    over."""
     taken: list[level1.TensorOp] = []
     while len(group.ops) > 1 and group.ops[-1] is not group.anchor:
         last = group.ops[-1]
@@ -129,7 +136,11 @@ def bits(value: SSAValue) -> int:
 def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
     """A view alone in its group goes into the only group that reads it."""
     group = groups[operation]
-    if group.anchor is not None or not all(mnemonic(o) in PROLOGUE for o in group.ops) or group.ops[-1] is not operation:
+    if (
+        group.anchor is not None
+        or not all(mnemonic(o) in PROLOGUE for o in group.ops)
+        or group.ops[-1] is not operation
+    ):
         return
     readers = {id(groups[u]): groups[u] for u in users(operation.results[0]) if u in groups}
     if len(readers) != 1 or any(u not in groups for u in users(operation.results[0])):
@@ -149,12 +160,14 @@ def emit(block: Block, group: Group, number: int) -> None:
     inputs = list(dict.fromkeys(v for o in ops for v in o.operands if owner(v) not in inside))
     result, anchor = ops[-1].results[0], ops[-1]
     body = Block(arg_types=[v.type for v in inputs])
-    operation = level1.group(f"{mnemonic(main)}_{number}", inputs, [level1.type_of(result)], Region(body), level1.loc_of(main))
+    operation = level1.group(
+        f"{mnemonic(main)}_{number}", inputs, [level1.type_of(result)], Region(body), level1.loc_of(main)
+    )
     block.insert_op_before(operation, anchor)
     result.replace_all_uses_with(operation.results[0])
     arguments = dict(zip(inputs, body.args, strict=True))
     for o in ops:
-        o.detach()
+        block.detach_op(o)
         for i, v in enumerate(list(o.operands)):
             if v in arguments:
                 o.operands[i] = arguments[v]

@@ -14,6 +14,8 @@ What matches no rule stays float between explicit quantize and dequantize.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import SSAValue
 
 from cuvil_hw.ir import level1
@@ -24,25 +26,21 @@ from cuvil_hw.passes.edit import insert, replace, until_stable, users
 from cuvil_hw.passes.real import Real, quantizer, real
 from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, requantize
 
-RULES = (
-    move.dequantize_down, layers.layer, layers.average, arithmetic.scaled, table.tabulate, move.quantize_up, arithmetic.combine,
-)  # fmt: skip
-
 
 def run(program: Program) -> None:
     fold.run(program)
     matmul.run(program)
 
-    def rule(operation: level1.TensorOp) -> bool:
-        if shared(operation) or meet(program, operation):
-            return True
-        return any(rule(program, operation) for rule in RULES)
+    for rules in (CLIMB, RULES):
 
-    until_stable(program.block, rule)
+        def step(operation: level1.TensorOp, rules: tuple[Rule, ...] = rules) -> bool:
+            return any(rule(program, operation) for rule in rules)
+
+        until_stable(program.block, step)
     fold.run(program)
 
 
-def shared(operation: level1.TensorOp) -> bool:
+def shared(program: Program, operation: level1.TensorOp) -> bool:
     """A quantize that equals an earlier one of the same value."""
     if not isinstance(operation.op, Quantize):
         return False
@@ -71,3 +69,12 @@ def rescaled(program: Program, operation: level1.TensorOp, x: Real, q: Quantize)
     assert x.common_zero is not None
     op = requantize(ratios, x.type, q.dtype, x.common_zero, q.zero_point[0], x.axis, level1.loc_of(operation))
     return insert(program, operation).op(op, x.q)
+
+
+Rule = Callable[[Program, level1.TensorOp], bool]
+# First quantize climbs as far as it can, so that relu and the like end up on narrow tensors, not on accumulators.
+CLIMB: tuple[Rule, ...] = (shared, table.tabulate, move.quantize_up)
+RULES: tuple[Rule, ...] = (
+    *(shared, meet, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
+    *(table.tabulate, move.quantize_up, arithmetic.combine),
+)

@@ -92,8 +92,8 @@ def integer_bias(program: Program, value: SSAValue, scale: Array, loc: str) -> A
         worst = int(np.argmax(np.where(np.isfinite(exact), np.abs(exact), np.inf)))
         step = float(scale[worst if len(scale) > 1 else 0])
         raise CuvilError(
-            f"layer {loc or '(unnamed)'}: bias {known[worst]:.6g} of channel {worst} is {exact[worst]:.6g} steps of {step:.6g} "
-            f"(input scale times weight scale), more than an accumulator of {MAX_ACCUMULATOR_BITS} bits holds; "
+            f"layer {loc or '(unnamed)'}: bias {known[worst]:.6g} of channel {worst} is {exact[worst]:.6g} steps of "
+            f"{step:.6g} (input scale times weight scale), more than an accumulator of {MAX_ACCUMULATOR_BITS} bits holds; "
             "quantize with a larger weight scale"
         )
     return exact.astype(np.int64)
@@ -105,7 +105,7 @@ def average(program: Program, operation: level1.TensorOp) -> bool:
     if not isinstance(op, AvgPool | ReduceMean | ReduceSum):
         return False
     x = real(operation.operands[0])
-    if x is None or not x.per_tensor or x.bits > MAX_OPERAND_BITS or isinstance(op, ReduceSum) and op.acc:
+    if x is None or not x.per_tensor or x.bits > MAX_OPERAND_BITS or (isinstance(op, ReduceSum) and op.acc):
         return False
     if isinstance(op, AvgPool):
         return pool(program, operation, op, x)

@@ -24,7 +24,21 @@ from cuvil_hw.passes.edit import Inserter, insert, mnemonic, owner, replace, spe
 from cuvil_hw.passes.real import Real, quantizer, real
 
 # First operand is data, the others (indices) stay as they are.
-ONE = frozenset({"relu", "clamp", "reshape", "transpose", "slice", "pad", "max_pool", "broadcast_to", "gather", "reduce_max", "reduce_min"})
+ONE = frozenset(
+    {
+        "relu",
+        "clamp",
+        "reshape",
+        "transpose",
+        "slice",
+        "pad",
+        "max_pool",
+        "broadcast_to",
+        "gather",
+        "reduce_max",
+        "reduce_min",
+    }
+)
 # Every operand is data.
 ALL = frozenset({"concat", "maximum", "minimum"})
 
@@ -107,7 +121,7 @@ def dequantize_down(program: Program, operation: level1.TensorOp) -> bool:
         case Pad(mode="constant") as op:
             value = on_grid(first, op.value, zero)
             low, high = dtypes.int_range(first.type.dtype)
-            if value is None or not low <= value <= high or not first.per_tensor and op.value != 0:
+            if value is None or not low <= value <= high or (not first.per_tensor and op.value != 0):
                 return False
             moved = put.op(with_fields(op, value=float(value)), *operands)
         case op:

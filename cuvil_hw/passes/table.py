@@ -17,11 +17,12 @@ from cuvil_hw.ops.integer import Lut
 from cuvil_hw.passes.edit import Array, insert, mnemonic, owner, replace, splat_of
 from cuvil_hw.passes.real import Real, quantizer, real
 
-UNARY = frozenset(
-    "neg abs exp log sqrt reciprocal tanh sigmoid erf sin cos floor ceil round sign relu clamp leaky_relu elu selu gelu silu "
-    "hard_sigmoid hard_swish softplus mish".split()
-)
-BINARY = frozenset("add sub mul div pow minimum maximum".split())
+UNARY = frozenset({
+    "neg", "abs", "exp", "log", "sqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil",
+    "round", "sign", "relu", "clamp", "leaky_relu", "elu", "selu", "gelu", "silu", "hard_sigmoid",
+    "hard_swish", "softplus", "mish",
+})  # fmt: skip
+BINARY = frozenset(["add", "sub", "mul", "div", "pow", "minimum", "maximum"])
 MAX_BITS = 12
 MAX_OPS = 64
 _CHEAPER = frozenset({"relu", "clamp"})  # alone, these move through quantize
@@ -45,7 +46,9 @@ def tabulate(program: Program, operation: level1.TensorOp) -> bool:
         arrays = []
         for v in op.operands:
             splat = splat_of(program, v)
-            arrays.append(values[v] if v in values else reals if splat is None else np.full(grid.shape, splat, reals.dtype))
+            arrays.append(
+                values[v] if v in values else reals if splat is None else np.full(grid.shape, splat, reals.dtype)
+            )
         values[op.results[0]] = base.evaluate(op.op, arrays)[0]
     table = base.evaluate(q, [values[operation.operands[0]]])[0]
     lut = Lut(tuple(int(v) for v in table), q.dtype)
@@ -54,7 +57,8 @@ def tabulate(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]] | None:
-    """The f32 elementwise ops above `root` in order, when they read one narrow quantized tensor and single numbers only."""
+    """The f32 elementwise ops above `root` in order, when they read one narrow quantized tensor and single numbers
+    only."""
     source: Real | None = None
     order: list[level1.TensorOp] = []
     seen: set[SSAValue] = set()
@@ -66,12 +70,20 @@ def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]]
         seen.add(value)
         leaf = real(value)
         if leaf is not None:
-            if not leaf.per_tensor or leaf.bits > MAX_BITS or source is not None and not (leaf.q is source.q and leaf.like(source)):
+            if (
+                not leaf.per_tensor
+                or leaf.bits > MAX_BITS
+                or (source is not None and not (leaf.q is source.q and leaf.like(source)))
+            ):
                 return False
             source = leaf
             return True
         operation = owner(value)
-        if not isinstance(operation, level1.TensorOp) or mnemonic(operation) not in UNARY | BINARY or len(order) >= MAX_OPS:
+        if (
+            not isinstance(operation, level1.TensorOp)
+            or mnemonic(operation) not in UNARY | BINARY
+            or len(order) >= MAX_OPS
+        ):
             return False
         if level1.type_of(value).dtype != "f32" or not all(visit(v) for v in operation.operands):
             return False

@@ -50,12 +50,20 @@ class Interval:
 
 
 def requantize(
-    ratios: Sequence[float], kind: TensorType, dtype: str, input_zp: int = 0, output_zp: int = 0, axis: int = 1, layer: str = ""
+    ratios: Sequence[float],
+    kind: TensorType,
+    dtype: str,
+    input_zp: int = 0,
+    output_zp: int = 0,
+    axis: int = 1,
+    layer: str = "",
 ) -> Rescale:
     """The rescale of a `kind` tensor by real `ratios` (one, or one per channel along `axis`) with one shared shift.
 
-    The largest multiplier gets 31 bits, or as many as fit 64-bit arithmetic; factors of two common to all multipliers are
-    taken out, which changes no result and makes powers of two plain shifts. Raises Unsupported, naming `layer`, for a ratio
+    The largest multiplier gets 31 bits, or as many as fit 64-bit arithmetic; factors of two common to all multipliers
+    are
+    taken out, which changes no result and makes powers of two plain shifts. Raises Unsupported, naming `layer`, for a
+    ratio
     of 2^30 or more, or one that is not positive and finite.
     """
     largest = max(ratios)
@@ -96,7 +104,8 @@ def _refused(layer: str, reason: str) -> Unsupported:
 def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Array | None) -> Interval:
     """Every partial sum, in any order, of b[o] + Σ (x - x_zp) · (w[o] - w_zp[o]) over x in the interval.
 
-    w (O, …) integers, bias (O,) or None. Positive and negative parts are added apart, so that no order of summation leaves
+    w (O, …) integers, bias (O,) or None. Positive and negative parts are added apart, so that no order of summation
+    leaves
     the interval; it also holds the operands themselves, which are widened to the accumulator's type before they meet.
     """
     if w.size == 0 or w.shape[0] == 0:
@@ -111,9 +120,13 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
     sums = Interval(int(bottom.min()), int(top.max()))
     zeros = [int(z) for z in w_zp]
     operands = [
-        Interval(x.lo, x.hi), Interval(min(x_zp, 0), max(x_zp, 0)), Interval(min(x.lo - x_zp, 0), max(x.hi - x_zp, 0)),
-        Interval(int(w.min()), int(w.max())), Interval(min(zeros), max(zeros)), Interval(int(centred.min()), int(centred.max())),
-    ]  # fmt: skip
+        x,
+        Interval(min(x_zp, 0), max(x_zp, 0)),
+        Interval(min(x.lo - x_zp, 0), max(x.hi - x_zp, 0)),
+        Interval(int(w.min()), int(w.max())),
+        Interval(min(zeros), max(zeros)),
+        Interval(int(centred.min()), int(centred.max())),
+    ]
     return sums.join(*operands)
 
 
@@ -128,8 +141,9 @@ def accumulator(bounds: Interval, layer: str) -> str:
     bits = max((b if b >= 0 else ~b).bit_length() for b in (bounds.lo, bounds.hi)) + 1
     if bits > MAX_ACCUMULATOR_BITS:
         raise CuvilError(
-            f"layer {layer or '(unnamed)'}: its sums reach [{bounds.lo}, {bounds.hi}], which needs an accumulator of {bits} "
-            f"bits where {MAX_ACCUMULATOR_BITS} are possible; use a coarser weight scale, or fewer bits for weights or input"
+            f"layer {layer or '(unnamed)'}: its sums reach [{bounds.lo}, {bounds.hi}], which needs an accumulator of "
+            f"{bits} bits where {MAX_ACCUMULATOR_BITS} are possible; use a coarser weight scale, or fewer bits for "
+            "weights or input"
         )
     return f"i{max(bits, 2)}"
 

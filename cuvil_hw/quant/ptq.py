@@ -1,0 +1,251 @@
+"""Post-training quantization: quantize/dequantize pairs around the ops of a float program, from calibration statistics.
+
+before: %1 = conv %x, %w, %b; %2 = relu %1; %3 = linear …      after: %q = dequantize (quantize %x); %1 = conv %q,
+dequantize(%w'), %b;
+                                                                      %2 = relu %1; %3 = dequantize (quantize %2); …
+Only the pairs are placed here; passes/integerize.py turns them into integer arithmetic. A value is quantized once, as
+late as
+views, relu, clamp and pools of maxima after it allow, so that a layer and its activation share one range.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.ir import Operation, SSAValue
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.passes.edit import (
+    const_array,
+    insert,
+    is_const,
+    mnemonic,
+    owner,
+    producer,
+    sole_user,
+    splat_of,
+    static_array,
+    users,
+)
+from cuvil_hw.passes.move import ALL, ONE
+from cuvil_hw.passes.table import BINARY, MAX_BITS, UNARY
+from cuvil_hw.quant.calibrate import Range, Statistics, digest, numbered
+from cuvil_hw.quant.schemes import Fixed, Grid, Int8, Scheme
+
+LAYERS = frozenset({"conv", "linear", "mat_mul"})
+ARITHMETIC = frozenset({"add", "sub", "mul"})
+SUMS = frozenset({"avg_pool", "reduce_mean", "reduce_sum"})
+CHEAP = frozenset({"relu", "clamp"})
+BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale larger
+
+
+def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
+    """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError when the
+    statistics were
+    collected on another program."""
+    if stats.program != digest(program):
+        raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
+    ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
+    copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes))
+    matching = dict(zip(numbered(program), numbered(copy), strict=True))
+    placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()})
+    wanted = placed.values_to_quantize()
+    layers = [o for o in copy.block.ops if mnemonic(o) in LAYERS and placed.supported(o)]
+    for value in wanted:
+        placed.place(value)
+    for operation in layers:
+        placed.weights(operation)
+    copy.verify()
+    return copy
+
+
+@dataclass(frozen=True)
+class _Placement:
+    program: Program
+    scheme: Scheme
+    ranges: dict[SSAValue, Range]
+
+    @property
+    def wide(self) -> bool:
+        """Activations have too many bits to index a table."""
+        return (dtypes.int_width(self.scheme.dtype) or (True, 0))[1] > MAX_BITS
+
+    def tabled(self, operation: Operation | None) -> bool:
+        """Becomes part of a table: elementwise on one computed operand (or one value several times)."""
+        name = mnemonic(operation)
+        if operation is None or name not in UNARY | BINARY or (self.wide and name in ARITHMETIC):
+            return False
+        computed = {self.source(v) for v in operation.operands if splat_of(self.program, v) is None}
+        return len(computed) == 1 and not (
+            name in CHEAP and self.source(operation.operands[0]) is operation.operands[0]
+        )
+
+    def source(self, value: SSAValue) -> SSAValue:
+        """The value that the table computing `value` is indexed by; `value` itself when no table computes it."""
+        operation = owner(value)
+        if operation is None or not self.tabled(operation):
+            return value
+        return next(self.source(v) for v in operation.operands if splat_of(self.program, v) is None)
+
+    def supported(self, operation: Operation) -> bool:
+        """Can be integer arithmetic once its operands are quantized."""
+        name = mnemonic(operation)
+        if not operation.results or level1.type_of(operation.results[0]).dtype != "f32":
+            return name in ("arg_max", "arg_min")
+        if name in LAYERS:
+            w = operation.operands[1]
+            bias = operation.operands[2:]
+            return (is_const(w) or static_array(self.program, w) is None) and all(is_const(v) for v in bias)
+        if name in ARITHMETIC:
+            return not all(static_array(self.program, v) is not None for v in operation.operands)
+        return name in SUMS or self.tabled(operation)
+
+    def follows(self, operation: Operation | None) -> bool:
+        """Quantize can climb over it."""
+        return mnemonic(operation) in ONE | ALL and not self.tabled(operation)
+
+    def values_to_quantize(self) -> list[SSAValue]:
+        """Values that get a pair, in order."""
+        wanted: list[SSAValue] = []
+        done: set[SSAValue] = set()
+        for value in self.ranges:
+            operation = owner(value)
+            if (
+                level1.type_of(value).dtype != "f32"
+                or value.first_use is None
+                or static_array(self.program, value) is not None
+            ):
+                continue
+            if (
+                operation is not None
+                and self.follows(operation)
+                and mnemonic(operation) in ONE
+                and operation.operands[0] in done
+            ):
+                done.add(value)  # has the range of what it was made from
+                continue
+            if self.inside_table(value):
+                continue
+            reader = sole_user(value)
+            if reader is not None and self.follows(reader):
+                continue  # quantized after the reader
+            if self.computes(value) or any(self.consumes(u, value) for u in users(value)):
+                wanted.append(value)
+                done.add(value)
+        return wanted
+
+    def inside_table(self, value: SSAValue) -> bool:
+        """A table computes `value` and only that same table reads it."""
+        source = self.source(value)
+        if source is value:
+            return False
+        return all(self.tabled(u) and self.source(u.results[0]) is source for u in users(value))
+
+    def computes(self, value: SSAValue) -> bool:
+        """Integer arithmetic makes `value`."""
+        operation = owner(value)
+        if operation is None:
+            return False
+        if self.follows(operation):
+            return any(self.computes(v) for v in operation.operands)
+        return self.supported(operation)
+
+    def consumes(self, operation: Operation, value: SSAValue) -> bool:
+        """Integer arithmetic reads `value`."""
+        if self.follows(operation):
+            return any(self.consumes(u, operation.results[0]) for u in users(operation.results[0]))
+        return self.supported(operation)
+
+    def grid(self, value: SSAValue) -> Grid:
+        found = self.ranges[value]
+        if isinstance(self.scheme, Int8):
+            return self.scheme.activation(*found.clipped(self.scheme.ranges, self.scheme.bits))
+        return self.scheme.activation(found.lo, found.hi)
+
+    def place(self, value: SSAValue) -> None:
+        """quantize and dequantize after `value`; tables of wide schemes read a narrower copy."""
+        readers = list(value.uses)
+        block = self.program.block
+        operation = owner(value)
+        anchor = block.first_op if operation is None else operation.next_op
+        assert anchor is not None, "a block ends in return"
+        put = insert(self.program, anchor)
+        loc = level1.loc_of(operation) if operation is not None else ""
+
+        def pair(x: SSAValue, grid: Grid) -> SSAValue:
+            q = put.op(Quantize((grid.scale,), (grid.zero,), grid.dtype), x, loc=loc)
+            return put.op(Dequantize((grid.scale,), (grid.zero,)), q, loc=loc)
+
+        tables = [u for u in readers if self.wide and self.tabled(u.operation)]
+        others = [u for u in readers if u not in tables]
+        full = pair(value, self.grid(value)) if others else value
+        for use in others:
+            use.operation.operands[use.index] = full
+        if tables:
+            narrow = pair(full, self.index_grid(value))
+            for use in tables:
+                use.operation.operands[use.index] = narrow
+
+    def index_grid(self, value: SSAValue) -> Grid:
+        """A power-of-two grid of as many bits as a table takes, over what the value really is."""
+        top = self.ranges[value].absmax
+        if isinstance(self.scheme, Fixed):
+            top = min(top, math.ldexp(1.0, self.scheme.integer - 1))
+        exponent = math.ceil(math.log2(top / ((1 << (MAX_BITS - 1)) - 1))) if top > 0 else 0
+        return Grid(math.ldexp(1.0, max(-60, min(exponent, 60))), 0, f"i{MAX_BITS}")
+
+    def weights(self, operation: Operation) -> None:
+        """Constant weights as integers behind dequantize."""
+        for i, value in enumerate(list(operation.operands[:2])):
+            array = const_array(self.program, value)
+            if array is None:
+                continue
+            scales = self.weight_scales(operation, array, mnemonic(operation) != "mat_mul" and i == 1)
+            q, scale = quantized_weights(array, scales, self.scheme.dtype)
+            put = insert(self.program, operation)
+            w = put.const(q, self.scheme.dtype)
+            operation.operands[i] = put.op(Dequantize(scale, (0,), 0), w)
+
+    def weight_scales(self, operation: Operation, w: npt.NDArray[Any], channels: bool) -> npt.NDArray[np.float64]:
+        """One scale, or one per output channel; larger where the bias would need more than 31 bits on s_x · s_w."""
+        per_channel = channels and isinstance(self.scheme, Int8) and self.scheme.per_channel
+        tops = (
+            np.abs(w).reshape(w.shape[0], -1).max(axis=1, initial=0.0)
+            if per_channel
+            else np.abs(w).max(initial=0.0).reshape(1)
+        )
+        scales = np.asarray([self.scheme.weight_scale(float(t)) for t in tops], np.float64)
+        bias = const_array(self.program, operation.operands[2]) if len(operation.operands) > 2 else None
+        if bias is not None and isinstance(self.scheme, Int8):
+            least = np.abs(bias.astype(np.float64)) / (input_scale(operation.operands[0]) * BIAS_LIMIT)
+            scales = np.maximum(scales, least if per_channel else least.max(initial=0.0))
+        return np.asarray(scales.astype(np.float32), np.float64)
+
+
+def quantized_weights(
+    w: npt.NDArray[Any], scales: npt.NDArray[np.float64], dtype: str
+) -> tuple[npt.NDArray[np.int64], tuple[float, ...]]:
+    """Integers (rounded half to even, saturated) and their scales: one, or one per index of the first dimension."""
+    lo, hi = dtypes.int_range(dtype)
+    shaped = scales.reshape(-1, *[1] * (w.ndim - 1)) if len(scales) > 1 else scales[0]
+    q = np.clip(np.rint(w.astype(np.float64) / shaped), lo, hi).astype(np.int64)
+    return q, tuple(float(s) for s in scales)
+
+
+def input_scale(value: SSAValue) -> float:
+    """The scale of a layer's input, seen through the ops that keep it."""
+    operation = owner(value)
+    while operation is not None and mnemonic(operation) in ONE:
+        operation = owner(operation.operands[0])
+    quantized = producer(operation.results[0], "dequantize") if operation is not None else None
+    if quantized is None or not isinstance(quantized.op, Dequantize):
+        return 1.0
+    return quantized.op.scale[0]

@@ -1,0 +1,113 @@
+"""How numbers are stored: quantization schemes, and their names as users write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+
+RANGES = ("minmax", "percentile", "mse")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Integers `dtype` that stand for (q - zero) · scale."""
+
+    scale: float
+    zero: int
+    dtype: str
+
+
+def _f32(value: float) -> float:
+    """Scales are stored and applied as f32."""
+    return float(np.float32(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Int8:
+    """Integers of `bits` (2-8; 8 unless told). Weights symmetric, a scale per output channel or per tensor;
+    activations with a
+    zero point, so that zero is exact, over a range taken from the statistics: "minmax" (all that was seen),
+    "percentile" (99.9 %
+    of it) or "mse" (the clipping with the smallest squared error)."""
+
+    bits: int = 8
+    per_channel: bool = True
+    ranges: str = "minmax"
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 8:
+            raise CuvilError(f"Int8 takes 2 to 8 bits, not {self.bits}")
+        if self.ranges not in RANGES:
+            raise CuvilError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}")
+
+    @property
+    def dtype(self) -> str:
+        return f"i{self.bits}"
+
+    def activation(self, lo: float, hi: float) -> Grid:
+        """The grid of values in [lo, hi]; zero is on it."""
+        lo, hi = min(lo, 0.0), max(hi, 0.0)
+        qlo, qhi = dtypes.int_range(self.dtype)
+        scale = _f32((hi - lo) / (qhi - qlo))
+        if not math.isfinite(scale) or scale < 2.0**-100:
+            return Grid(1.0 if hi == lo else 2.0**-100, 0, self.dtype)
+        return Grid(scale, max(qlo, min(qhi, round(qlo - lo / scale))), self.dtype)
+
+    def weight_scale(self, absmax: float) -> float:
+        """The scale of weights of magnitude up to `absmax`; symmetric, so the lowest integer isn't used."""
+        scale = _f32(absmax / dtypes.int_range(self.dtype)[1])
+        return scale if scale >= 2.0**-100 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """fixed<W, I>: W bits of which I are left of the binary point, the sign included; step 2^-(W-I), saturating. The
+    same grid
+    for weights and activations, whatever the statistics; biases are held on the finer grid of the sums."""
+
+    width: int
+    integer: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.width <= 24 or not -16 <= self.integer <= 40 or not -16 <= self.width - self.integer <= 40:
+            raise CuvilError(
+                f"fixed<{self.width},{self.integer}>: width must be 2 to 24, integer bits within 16 of [0, width]"
+            )
+
+    @property
+    def dtype(self) -> str:
+        return f"i{self.width}"
+
+    @property
+    def step(self) -> float:
+        return math.ldexp(1.0, self.integer - self.width)
+
+    def activation(self, lo: float, hi: float) -> Grid:
+        return Grid(self.step, 0, self.dtype)
+
+    def weight_scale(self, absmax: float) -> float:
+        return self.step
+
+
+Scheme = Int8 | Fixed
+_FIXED = re.compile(r"(?:ap_)?fixed\s*<\s*(\d+)\s*,\s*(-?\d+)\s*>\Z")
+_INT = re.compile(r"int([2-8])\Z")
+
+
+def parse_precision(text: str) -> Scheme | None:
+    """ "int8" (or int2…int7), "fixed<16,6>"; "float32" gives None: nothing is quantized. CuvilError for anything
+    else."""
+    name = text.strip().lower()
+    if name in ("float32", "f32", "float"):
+        return None
+    if match := _INT.match(name):
+        return Int8(int(match[1]))
+    if match := _FIXED.match(name):
+        return Fixed(int(match[1]), int(match[2]))
+    raise CuvilError(f"unknown precision {text!r}; use float32, int8 (int2…int8), or fixed<W,I> such as fixed<16,6>")
