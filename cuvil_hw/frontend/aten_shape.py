@@ -140,6 +140,33 @@ def stack(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
     return joined(e, [e.reshape(e.cast(p, e.out.dtype), shape) for p in parts], axis)
 
 
+@converts("copy")
+def copy(e: Emitter, _: Value, source: Value, *__: Any) -> Value:
+    return e.operand(source, e.out)
+
+
+@converts("slice_scatter")
+def slice_scatter(
+    e: Emitter, x: Value, source: Value, dim: int, start: int | None, end: int | None, step: int
+) -> Value:
+    """x with a slice of it replaced."""
+    axis = axis_of(dim, len(e.out.shape))
+    if step != 1:
+        e.refuse(f"assignment to a slice with step {step}")
+    n, size = e.out.shape[axis], e.shape(source)[axis]
+    first = slice(start, end).indices(n)[0] if size else 0
+    parts = [part(e, x, axis, 0, first), source, part(e, x, axis, first + size, n - first - size)]
+    return joined(e, [e.cast(p, e.out.dtype) for p in parts if e.shape(p)[axis]] or [x], axis)
+
+
+@converts("select_scatter")
+def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int) -> Value:
+    axis = axis_of(dim, len(e.out.shape))
+    start = index % e.out.shape[axis]
+    row = e.reshape(source, (*e.out.shape[:axis], 1, *e.out.shape[axis + 1 :]))
+    return slice_scatter(e, x, row, axis, start, start + 1, 1)
+
+
 @converts("flip")
 def flip(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     for axis in axes_of(list(dims), len(e.out.shape)) if dims else ():
