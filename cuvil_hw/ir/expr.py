@@ -372,7 +372,10 @@ def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] 
         return memo[id(e)]
     new = leaf(e)
     if new is None:
-        go = lambda x: rewrite(x, leaf, memo)  # noqa: E731
+
+        def go(x: Expr) -> Expr:
+            return rewrite(x, leaf, memo)
+
         match e:
             case Load():
                 new = replace(e, index=tuple(map(go, e.index)))

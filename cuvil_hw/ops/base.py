@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ Array = npt.NDArray[Any]
 Attr = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
 registry: dict[str, type[Op]] = {}
+_attributes: dict[type[Op], tuple[tuple[str, str], ...]] = {}
 
 
 class ShapeError(CuvilError):
@@ -82,9 +82,10 @@ class Emit(typing.Protocol):
     def const(self, array: Any, dtype: str | None = None) -> Any: ...
 
 
-@cache
 def attributes(cls: type[Op]) -> tuple[tuple[str, str], ...]:
     """(name, kind) of each attribute; kind is "int", "float", "bool", "str", "ints" or "floats"."""
+    if cls in _attributes:
+        return _attributes[cls]
     hints = typing.get_type_hints(cls)
     kinds = {int: "int", float: "float", bool: "bool", str: "str", tuple[int, ...]: "ints", tuple[float, ...]: "floats"}
     result = []
@@ -93,7 +94,7 @@ def attributes(cls: type[Op]) -> tuple[tuple[str, str], ...]:
         if kind is None:
             raise TypeError(f"{cls.__name__}.{f.name}: an attribute can't have type {hints[f.name]}")
         result.append((f.name, kind))
-    return tuple(result)
+    return _attributes.setdefault(cls, tuple(result))
 
 
 def to_json(op: Op) -> dict[str, Any]:

@@ -123,19 +123,21 @@ class Rescale(_PerChannel):
     def infer(self, x: TensorType) -> TensorType:
         width = dtypes.int_width(x.dtype)
         self.want(width is not None, f"rescales integers, not {x.dtype}")
-        self.want(self.work_bits(x.dtype) <= 64, f"a {x.dtype} input would need more than 64 bits")
         self.want(dtypes.is_int(self.dtype), f"{self.dtype} is not an integer type")
-        self.want(all(0 <= m < 1 << 31 for m in self.multiplier), "multipliers must lie in [0, 2^31)")
-        self.want(1 <= self.shift <= self.work_bits(x.dtype) - 2, f"shift {self.shift} is out of range")
         self.check(x, self.axis, multiplier=self.multiplier)
+        self.want(all(0 <= m < 1 << 31 for m in self.multiplier), "multipliers must lie in [0, 2^31)")
+        self.want(1 <= self.shift <= 62, f"shift {self.shift} is out of range")
+        self.want(self.work_bits(x.dtype) <= 64, f"a {x.dtype} input would need more than 64 bits")
         return x.with_dtype(self.dtype)
 
     def work_bits(self, dtype: str) -> int:
         """Bits that hold every intermediate value for an input of `dtype`, exactly."""
         lo, hi = dtypes.int_range(dtype)
-        largest = max(abs(lo - self.input_zp), abs(hi - self.input_zp)) * max(self.multiplier) + (1 << (self.shift - 1))
         zlo, zhi = dtypes.int_range(self.dtype)
-        return max(largest, abs(self.output_zp) + max(abs(zlo), zhi)).bit_length() + 1
+        centred = max(abs(lo - self.input_zp), abs(hi - self.input_zp))
+        product = centred * max(self.multiplier) + (1 << (self.shift - 1))
+        shifted = (product >> self.shift) + 1 + abs(self.output_zp)
+        return max(abs(lo), hi, abs(self.input_zp), centred, product, shifted, abs(zlo), zhi).bit_length() + 1
 
     def evaluate(self, x: Array) -> Array:
         m = along(self.multiplier, x.ndim, self.axis, "i64")

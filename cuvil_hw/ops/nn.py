@@ -96,7 +96,7 @@ def windows(
     span = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
     view = np.lib.stride_tricks.sliding_window_view(padded, span, axis=tuple(range(2, 2 + n)))
     step = [slice(None)] * 2 + [slice(None, None, s) for s in strides] + [slice(None, None, d) for d in dilations]
-    return view[tuple(step)]
+    return np.asarray(view[tuple(step)])
 
 
 def untouched(
@@ -385,11 +385,11 @@ class AvgPool(_Window):
         view = windows(x, self.kernel, self.strides, self.pads, self.dilations, 0)
         total = view.sum(axis=tuple(range(2 + n, view.ndim)), dtype=np.float32 if x.dtype == np.float16 else None)
         if self.divisor:
-            return (total / total.dtype.type(self.divisor)).astype(x.dtype)
+            return np.asarray(total / total.dtype.type(self.divisor), x.dtype)
         count = np.ones((), total.dtype)
         for d, c in enumerate(self.counts(x.shape[2:])):
             count = count * np.asarray(c, total.dtype).reshape([-1 if e == d else 1 for e in range(n)])
-        return (total / count).astype(x.dtype)
+        return np.asarray(total / count, x.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
         ks, counts = taps(self.kernel), self.counts(x.shape[2:])

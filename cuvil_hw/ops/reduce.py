@@ -172,7 +172,7 @@ class ReduceMean(_Reduction):
 
 @dataclass(frozen=True)
 class _Extreme(_Reduction):
-    """Of nothing: the end of the type's range. Arrays don't carry the width of narrow integers, so those are refused."""
+    """Of nothing: the end of the type's range. Arrays don't carry the width of narrow integers: refused."""
 
     def infer(self, x: TensorType) -> TensorType:
         out = super().infer(x)

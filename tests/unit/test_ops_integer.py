@@ -1,0 +1,173 @@
+"""The integer arithmetic: loops against meaning, meaning against exact fractions written independently."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from cuvil_hw import dtypes, ops
+from cuvil_hw.ops import base
+from cuvil_hw.ops.base import Op, ShapeError
+from tests.unit.op_checks import check, sample, typed
+
+many = settings(max_examples=60, deadline=None)
+widths = st.sampled_from(["i8", "u8", "i4", "u3", "i12", "i20", "i32", "u32"])
+
+
+@st.composite
+def per_channel(draw: st.DrawFn, channels: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Scales and zero points, each for the tensor or by channel."""
+    count = st.sampled_from([1, channels])
+    scales = [draw(st.floats(2**-10, 4.0)) for _ in range(draw(count))]
+    return tuple(scales), tuple(draw(st.integers(-9, 9)) for _ in range(draw(count)))
+
+
+@many
+@given(st.data())
+def test_quantize(data: st.DataObject) -> None:
+    scale, zero = data.draw(per_channel(3))
+    dtype = data.draw(widths)
+    source = data.draw(st.sampled_from(["f16", "f32", "f64"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = sample(rng, (2, 3, data.draw(st.integers(0, 2))), source, special=True)
+    have = check(ops.Quantize(scale, zero, dtype), x)
+    lo, hi = dtypes.int_range(dtype)
+    for (n, c, k), v in np.ndenumerate(x):
+        z, s = zero[c % len(zero)], np.float32(scale[c % len(scale)])
+        if math.isnan(v):
+            want = z
+        elif math.isinf(v):
+            want = hi if v > 0 else lo
+        else:
+            want = round(float(np.float32(v) / s)) + z  # Python rounds halves to even
+        assert have[n, c, k] == min(max(want, lo), hi)
+
+
+def test_quantize_ties_go_to_even() -> None:
+    x = np.float32([0.5, 1.5, -0.5, -1.5, np.nextafter(np.float32(0.5), np.float32(1)), 127.5, 1e9, -1e9, np.nan])
+    assert check(ops.Quantize((1.0,), (0,), "i8"), x).tolist() == [0, 2, 0, -2, 1, 127, 127, -128, 0]
+    assert check(ops.Quantize((0.5,), (3,), "u4"), np.float32([0.25, 0.75, np.nan, -9])).tolist() == [3, 5, 3, 0]
+
+
+@many
+@given(st.data())
+def test_dequantize(data: st.DataObject) -> None:
+    scale, zero = data.draw(per_channel(2))
+    dtype = data.draw(widths)
+    x = sample(np.random.default_rng(data.draw(st.integers(0, 99))), (3, 2), dtype)
+    have = check(ops.Dequantize(scale, zero), x, names=[dtype], ulps=0)
+    for (n, c), v in np.ndenumerate(x):
+        centred = np.float32(np.int64(v) - zero[c % len(zero)])
+        assert have[n, c] == centred * np.float32(scale[c % len(scale)])
+
+
+def reference(op: str, inputs: dict[str, Any], axis: int) -> Any:
+    """One ONNX node of opset 21, by the ONNX reference."""
+    node = helper.make_node(op, list(inputs), ["y"], axis=axis)
+    kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in inputs.items()}
+    out = onnx.TensorProto.INT8 if op == "QuantizeLinear" else onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, t, None) for n, t in kinds.items()],
+        [helper.make_tensor_value_info("y", out, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return ReferenceEvaluator(model).run(None, inputs)[0]
+
+
+def test_quantize_and_dequantize_as_onnx() -> None:
+    rng = np.random.default_rng(0)
+    x = sample(rng, (2, 4, 3), "f32") * 9
+    scale, zero = np.float32([0.1, 0.2, 0.3, 0.05]), np.int8([0, 3, -7, 100])
+    attrs = (tuple(map(float, scale)), tuple(map(int, zero)))
+    q = check(ops.Quantize(*attrs, "i8"), x)
+    np.testing.assert_array_equal(q, reference("QuantizeLinear", {"x": x, "s": scale, "z": zero}, 1))
+    back = check(ops.Dequantize(*attrs), q, ulps=0)
+    np.testing.assert_array_equal(back, reference("DequantizeLinear", {"x": q, "s": scale, "z": zero}, 1))
+
+
+@many
+@given(st.data())
+def test_rescale(data: st.DataObject) -> None:
+    source, target = data.draw(widths), data.draw(widths)
+    count = data.draw(st.sampled_from([1, 3]))
+    bits = st.integers(0, 31).flatmap(lambda b: st.integers(0, (1 << b) - 1))
+    m = tuple(data.draw(bits) for _ in range(count))
+    zero_in, zero_out = data.draw(st.integers(-9, 9)), data.draw(st.integers(-9, 9))
+    shift = data.draw(st.integers(1, 40))
+    op = ops.Rescale(m, shift, target, zero_in, zero_out)
+    x = sample(np.random.default_rng(data.draw(st.integers(0, 99))), (2, 3), source)
+    assume(op.work_bits(source) <= 64)
+    have = check(op, x, names=[source])
+    lo, hi = dtypes.int_range(target)
+    for (n, c), v in np.ndenumerate(x):
+        exact = Fraction((int(v) - zero_in) * m[c % count], 1 << shift)
+        want = math.floor(exact + Fraction(1, 2)) + zero_out  # ties towards +infinity
+        assert have[n, c] == min(max(want, lo), hi)
+
+
+def test_rescale_ties_and_saturation() -> None:
+    half = ops.Rescale((1,), 1, "i8")
+    assert check(half, np.int32([1, 3, -1, -3, 2, 1000, -1000])).tolist() == [1, 2, 0, -1, 1, 127, -128]
+    wide_zero = ops.Rescale((1,), 1, "u1", output_zp=90)  # 127 / 2 + 90 needs one bit more than 127
+    assert check(wide_zero, np.int8([127, -128])).tolist() == [1, 1]
+    assert check(ops.Rescale((0,), 8, "i8", input_zp=100), np.int8([5])).item() == 0
+    assert check(ops.Rescale((1 << 30,), 31, "u4", 0, 8), np.int32([3, -30, 90])).tolist() == [10, 0, 15]
+
+
+@pytest.mark.parametrize("source", ["i8", "u8", "i4", "u3", "i12"])
+@pytest.mark.parametrize("target", ["i8", "u5", "i16"])
+def test_lut(source: str, target: str) -> None:
+    lo, hi = dtypes.int_range(source)
+    rng = np.random.default_rng(hi)
+    tlo, thi = dtypes.int_range(target)
+    values = tuple(int(v) for v in rng.integers(tlo, thi, hi - lo + 1, endpoint=True))
+    x = sample(rng, (3, 40), source)
+    have = check(ops.Lut(values, target), x, names=[source])
+    assert have.reshape(-1).tolist() == [values[int(v) - lo] for v in x.reshape(-1)]
+
+
+def test_parameters_along_another_axis_and_without_any() -> None:
+    x = np.float32([[1, 2], [3, 4]])
+    assert check(ops.Quantize((1.0, 0.5), (0, 1), "i8", 0), x).tolist() == [[1, 2], [7, 9]]
+    assert check(ops.Quantize((0.5,), (1,), "i8"), np.float32(2).reshape(())).item() == 5
+    assert check(ops.Dequantize((0.5,), (1,)), np.int8(5).reshape(())).item() == 2
+
+
+X, Q = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int8)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "says"),
+    [
+        (ops.Quantize((1.0,), (0,), "i8"), Q, "quantize: quantizes floats, not i8"),
+        (ops.Quantize((1.0,), (0,), "f32"), X, "quantize: f32 is not an integer type of up to 32 bits"),
+        (ops.Quantize((1.0,), (0,), "i64"), X, "quantize: i64 is not an integer type of up to 32 bits"),
+        (ops.Quantize((0.0,), (0,), "i8"), X, "quantize: scales must be positive and finite"),
+        (ops.Quantize((1.0, 1.0), (0,), "i8"), X, "quantize: 2 scale for 3 channels"),
+        (ops.Quantize((1.0,), (), "i8"), X, "quantize: zero_point is empty"),
+        (ops.Dequantize((1.0,) * 3, (0,), 2), Q, "dequantize: axis 2 is outside rank 2"),
+        (ops.Rescale((1 << 31,), 4, "i8"), Q, "rescale: multipliers must lie in [0, 2^31)"),
+        (ops.Rescale((1 << 30,), 4, "i8"), np.int64([1]), "rescale: a i64 input would need more than 64 bits"),
+        (ops.Rescale((1,), 0, "i8"), Q, "rescale: shift 0 is out of range"),
+        (ops.Rescale((1,), 63, "i8"), Q, "rescale: shift 63 is out of range"),
+        (ops.Rescale((), 4, "i8"), Q, "rescale: multiplier is empty"),
+        (ops.Lut((1, 2, 3), "i8"), Q, "lut: 3 values for a i8 index"),
+        (ops.Lut((300,) * 256, "i8"), Q, "lut: values outside i8"),
+        (ops.Lut((1,), "i8"), np.int32([1]), "lut: indexes by integers of up to 12 bits, not i32"),
+    ],
+)
+def test_refusals_say_what_is_wrong(op: Op, x: Any, says: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        base.infer(op, typed([x]))
+    assert str(caught.value) == says
