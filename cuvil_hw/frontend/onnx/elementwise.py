@@ -115,20 +115,23 @@ def clip(n: Node, version: int) -> Value:
         lowest, highest = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
         return n.emit(e.Clamp(lo=n.number("min", lowest), hi=n.number("max", highest)), x)
     bounds = [n.get(1), n.get(2)]
-    if all(b is None or (b.array is not None and _exact(b)) for b in bounds):
-        lo, hi = (limit if b is None else float(b.array.reshape(())) for b, limit in zip(bounds, (-np.inf, np.inf), strict=True))  # type: ignore[union-attr]
-        if lo == 0 and hi == np.inf:
-            return n.emit(e.Relu(), x)
-        return n.emit(e.Clamp(lo=lo, hi=hi), x)
+    lo, hi = _bound(bounds[0], -np.inf), _bound(bounds[1], np.inf)
+    if lo is not None and hi is not None:
+        return n.emit(e.Relu() if (lo, hi) == (0, np.inf) else e.Clamp(lo=lo, hi=hi), x)
     for bound, op in zip(bounds, (e.Maximum(), e.Minimum()), strict=True):
         x = x if bound is None else n.binary(op, x, bound)
     return x
 
 
-def _exact(bound: Value) -> bool:
-    """Whether a known scalar survives being a float attribute."""
-    value = bound.array.reshape(-1)[0].item() if bound.array is not None else 0
-    return bool(value == value and (isinstance(value, float) or abs(value) < 1 << 53))
+def _bound(bound: Value | None, absent: float) -> float | None:
+    """A bound as a float attribute; None when it isn't known, or not exact as a float."""
+    if bound is None:
+        return absent
+    if bound.array is None:
+        return None
+    value = bound.array.reshape(-1)[0].item()
+    exact = value == value and (isinstance(value, float) or abs(value) < 1 << 53)
+    return float(value) if exact else None
 
 
 def power(n: Node, version: int) -> Value:
@@ -139,19 +142,18 @@ def power(n: Node, version: int) -> Value:
 
 
 def modulo(n: Node, version: int) -> Value:
-    fmod = bool(n.integer("fmod", 0))
-    if not fmod and dtypes.is_float(n[0].dtype):
-        n.refuse("fmod=0 on floats, which ONNX forbids")
-    return n.binary(e.Mod(fmod=fmod), n[0], n[1])
+    return n.binary(e.Mod(fmod=bool(n.integer("fmod", 0))), n[0], n[1])
 
 
 def shift(n: Node, version: int) -> Value:
     """Unsigned shifts by a constant are a multiplication or a division by a power of two."""
     amount = n.known(1, "shift amounts")
     x = n[0]
-    bits = dtypes.to_numpy(x.dtype).itemsize * 8
-    if (amount >= bits).any():
-        n.refuse(f"shifts by {int(amount.max())} bits, which ONNX leaves open for {x.dtype}")
+    width = dtypes.int_width(x.dtype)
+    if width is None or width[0]:
+        n.refuse(f"shifts {x.dtype}; only unsigned integers are supported")
+    if (amount >= width[1]).any():
+        n.refuse(f"shifts {x.dtype} by {int(amount.max())} bits")
     factor = n.const(np.left_shift(np.ones_like(amount), amount), x.dtype)
     return n.binary(e.Mul() if n.attr("direction") == "LEFT" else e.Div(), x, factor)
 
@@ -168,6 +170,8 @@ def cast(n: Node, version: int) -> Value:
 
 
 def cast_to(n: Node, x: Value, dtype: str) -> Value:
+    if dtype in ("i4", "u4") and dtypes.is_float(x.dtype):
+        x = n.emit(e.Cast("i32"), x)  # ONNX wraps floats into 4 bits; a direct cast saturates
     return x if x.dtype == dtype else n.emit(e.Cast(dtype), x)
 
 

@@ -25,7 +25,7 @@ _REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImpleme
 def load_onnx(
     model: str | Path | onnx.ModelProto, *, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Program:
-    """A level1 program with the meaning of an ONNX model (opset 7 or newer).
+    """A level1 program with the meaning of an ONNX model (any opset; before 7 it is converted first).
 
     `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
     shapes by input name, for inputs whose shape the file leaves open; a leading dimension that nobody gives becomes 1,
@@ -141,7 +141,7 @@ def _convert(
             operands.pop()
         result = convert(Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter), version)
         return (result,) if isinstance(result, Value) else result
-    except (Refused, ShapeError) as e:
+    except (Refused, ShapeError, OverflowError) as e:
         refusals.add(op_type, str(e), label)
         return None
     except CuvilError as e:
@@ -164,8 +164,9 @@ def _fold(
         return None
     from onnx.reference import ReferenceEvaluator
 
+    helper = onnx.helper
     infos = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()
     ]
     outputs = [o for o in node.output if o]
     graph = onnx.helper.make_graph([node], "fold", infos, [onnx.ValueInfoProto(name=o) for o in outputs])
@@ -197,9 +198,8 @@ def _inferred_types(proto: onnx.ModelProto, inputs: Sequence[tuple[str, TensorTy
     found: dict[str, TensorType] = {}
     for info in [*copy.graph.value_info, *copy.graph.output]:
         tensor = info.type.tensor_type
-        if info.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape") or tensor.elem_type not in DTYPES:
-            continue
-        if all(d.HasField("dim_value") for d in tensor.shape.dim):
+        known = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
+        if known and tensor.elem_type in DTYPES and all(d.HasField("dim_value") for d in tensor.shape.dim):
             found[info.name] = TensorType(tuple(int(d.dim_value) for d in tensor.shape.dim), DTYPES[tensor.elem_type])
     return found
 
@@ -216,5 +216,5 @@ def _drop_unused(program: Program) -> None:
     for operation in reversed(list(program.block.ops)):
         pure = isinstance(operation, level1.TensorOp | level1.ConstOp)
         if pure and all(r.first_use is None for r in operation.results):
-            operation.detach()
+            operation.detach()  # type: ignore[no-untyped-call]
             operation.erase()

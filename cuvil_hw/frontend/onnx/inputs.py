@@ -1,4 +1,4 @@
-"""Static types of a model's inputs: what the file says, what the caller says, and a batch of 1 where both are silent."""
+"""Static types of a model's inputs: what the file says, what the caller says, else a batch of 1."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def input_types(
     dtypes = _element_types(infos, name)
     declared = {i.name: _dims(i) for i in infos}
     if unknown := [n for n in shapes if n not in declared]:
-        raise CuvilError(f"{name}: shapes= names {', '.join(map(repr, unknown))}; the inputs are {', '.join(map(repr, declared))}")
+        names = [", ".join(map(repr, n)) for n in (unknown, declared)]
+        raise CuvilError(f"{name}: shapes= names {names[0]}; the inputs are {names[1]}")
     symbols: dict[str, int] = {}
     fixed: dict[str, list[Dim]] = {}
-    for input_name, dims in declared.items():
+    for input_name, stated in declared.items():
         given = shapes.get(input_name)
-        fixed[input_name] = list(dims or []) if given is None else _merge(input_name, dims, given, symbols, name)
+        fixed[input_name] = list(stated or []) if given is None else _merge(input_name, stated, given, symbols, name)
     assumed = []
     for input_name, dims in fixed.items():
         if dims and not isinstance(dims[0], int) and dims[0] not in symbols:
@@ -39,7 +40,7 @@ def input_types(
             dims[0] = 1
             if symbol:
                 symbols[symbol] = 1
-            assumed.append(f"input {input_name!r}: dimension 0 ({symbol!r}) = 1" if symbol else f"input {input_name!r}: dimension 0 = 1")
+            assumed.append(f"input {input_name!r}: dimension 0 ({symbol or 'unnamed'}) = 1")
     missing = []
     types: list[tuple[str, TensorType]] = []
     for input_name, dims in fixed.items():
@@ -47,22 +48,28 @@ def input_types(
             missing.append(f"{input_name!r} (no shape at all)")
             continue
         extents = [symbols.get(d) if isinstance(d, str) else d for d in dims]
-        missing += [f"{input_name!r} dimension {i} ({d or 'unnamed'})" for i, (d, e) in enumerate(zip(dims, extents, strict=True)) if e is None]
+        open_dims = [i for i, e in enumerate(extents) if e is None]
+        missing += [f"{input_name!r} dimension {i} ({dims[i] or 'unnamed'})" for i in open_dims]
         types.append((input_name, TensorType(tuple(e or 0 for e in extents), dtypes[input_name])))
     if missing:
-        raise CuvilError(f"{name}: input extents are unknown: {', '.join(missing)}; pass shapes={{input name: (extent, …)}}")
+        hint = "pass shapes={input name: (extent, …)}"
+        raise CuvilError(f"{name}: input extents are unknown: {', '.join(missing)}; {hint}")
     return tuple(types), tuple(assumed)
 
 
 def _element_types(infos: Sequence[onnx.ValueInfoProto], name: str) -> dict[str, str]:
     found: dict[str, str] = {}
     refusals = []
+
+    def refuse(input_name: str, reason: str) -> None:
+        refusals.append(Refusal("model input", reason, 1, (input_name,)))
+
     for info in infos:
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
-            refusals.append(Refusal("model input", f"a {kind or 'value without type'}; only tensors are supported", 1, (info.name,)))
+            refuse(info.name, f"its kind is {(kind or 'not given').removesuffix('_type')}; only tensors are supported")
         elif info.type.tensor_type.elem_type not in DTYPES:
-            refusals.append(Refusal("model input", f"element type {element_name(info.type.tensor_type.elem_type)}", 1, (info.name,)))
+            refuse(info.name, f"element type {element_name(info.type.tensor_type.elem_type)} is not supported")
         else:
             found[info.name] = DTYPES[info.type.tensor_type.elem_type]
     if refusals:

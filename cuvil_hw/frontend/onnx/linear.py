@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
@@ -79,7 +81,8 @@ def _bias(n: Node, c: Value | None, features: int, beta: float) -> Value | None:
         return None
     if c.array is not None and (c.type.size == 1 or c.shape in ((features,), (1, features))):
         scaled = c if beta == 1 else n.emit(e.Mul(), c, n.like(beta, c))
-        return n.expand(n.reshape(scaled, (scaled.type.size,)), (features,))
+        assert scaled.array is not None
+        return n.const(np.broadcast_to(scaled.array.reshape(-1), (features,)), c.dtype)
     return n.reshape(c, (features,)) if c.shape in ((features,), (1, features)) else None
 
 

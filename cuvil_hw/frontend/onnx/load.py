@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from cuvil_hw.errors import CuvilError
 
-OLDEST_OPSET = 7  # before it, broadcasting was an attribute of each op
+OLDEST_OPSET = 7  # older models are converted: they broadcast by attributes
 
 
 def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
@@ -19,7 +19,7 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     if isinstance(model, onnx.ModelProto):
         name = f"ONNX model {model.graph.name!r}"
         if external := [t.name for t in _tensors(model) if uses_external_data(t)]:
-            raise CuvilError(f"{name}: weights {', '.join(external[:3])} lie in external files; pass the model's path instead")
+            raise CuvilError(f"{name}: weights {', '.join(external[:3])} lie in other files; pass the model's path")
         proto = model
     elif isinstance(model, str | Path):
         name = str(model)
@@ -27,7 +27,7 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     else:
         raise CuvilError(f"an ONNX model is a path or an onnx.ModelProto, not {type(model).__name__}")
     _check(proto, name)
-    return _inline(proto, name), name
+    return _modern(_inline(proto, name), name), name
 
 
 def _read_file(path: Path) -> onnx.ModelProto:
@@ -63,7 +63,8 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
             raise CuvilError(f"{path}: weight {tensor.name!r} lies in {info.location!r}, which is not there")
         end = (info.offset or 0) + (info.length or 0)
         if end > file.stat().st_size:
-            raise CuvilError(f"{path}: weight {tensor.name!r} ends at byte {end} of {info.location!r}, which has {file.stat().st_size}")
+            have = f"{info.location!r}, which has {file.stat().st_size}"
+            raise CuvilError(f"{path}: weight {tensor.name!r} ends at byte {end} of {have}")
     if external:
         try:
             load_external_data_for_model(model, str(folder))
@@ -89,18 +90,52 @@ def _tensors(model: onnx.ModelProto) -> list[TensorProto]:
 
 
 def _check(model: onnx.ModelProto, name: str) -> None:
-    for opset in model.opset_import:
-        if opset.domain in ("", "ai.onnx") and opset.version < OLDEST_OPSET:
-            raise CuvilError(
-                f"{name}: opset {opset.version} is older than {OLDEST_OPSET}; convert it with onnx.version_converter.convert_version"
-            )
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as e:
         raise CuvilError(f"{name}: not a valid ONNX model: {str(e).strip()}") from e
     except ValueError as e:  # larger than protobuf can serialise: what the checker would say is found during import
         if model.ByteSize() < 1 << 31:
             raise CuvilError(f"{name}: onnx.checker can't read it: {e}") from e
+
+
+def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without two things that the checker rejects though they do no harm: inputs and outputs without a type,
+    and GroupNormalization-18, which a later ONNX declared deprecated."""
+    ends = [*model.graph.input, *model.graph.output]
+    old_norm = any(n.op_type == "GroupNormalization" for n in model.graph.node) and any(
+        not o.domain and 18 <= o.version < 21 for o in model.opset_import
+    )
+    if not old_norm and all(i.type.tensor_type.HasField("shape") for i in ends):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for i in [*copy.graph.input, *copy.graph.output]:
+        if i.type.WhichOneof("value") in (None, "tensor_type") and not i.type.tensor_type.HasField("shape"):
+            i.type.tensor_type.elem_type = i.type.tensor_type.elem_type or TensorProto.FLOAT
+            i.type.tensor_type.shape.SetInParent()
+    for opset in copy.opset_import if old_norm else ():
+        if not opset.domain:
+            opset.version, copy.ir_version = 21, max(copy.ir_version, 10)
+    return copy
+
+
+def _modern(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Models older than OLDEST_OPSET, converted."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST_OPSET)
+    if opset >= OLDEST_OPSET:
+        return model
+    for node in model.graph.node:
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if axis and any(a.name == "broadcast" and a.i for a in node.attribute):  # the converter aligns it wrongly
+            where = f"{node.op_type} at {node.name or node.output[0]} broadcasts from axis {axis}"
+            raise CuvilError(f"{name}: opset {opset} is older than {OLDEST_OPSET}: {where}; re-export the model")
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, OLDEST_OPSET)
+    except (RuntimeError, ValueError) as e:
+        raise CuvilError(f"{name}: opset {opset} is older than {OLDEST_OPSET}, and can't be converted: {e}") from e
 
 
 def _inline(model: onnx.ModelProto, name: str) -> onnx.ModelProto:

@@ -56,7 +56,8 @@ def decode(tensor: TensorProto) -> tuple[Array, str]:
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as e:
-        raise CuvilError(f"constant {tensor.name or 'tensor'!r}: its data doesn't fit its shape {list(tensor.dims)}: {e}") from e
+        where = f"constant {tensor.name or 'tensor'!r}"
+        raise CuvilError(f"{where}: its data doesn't fit its shape {list(tensor.dims)}: {e}") from e
     return np.ascontiguousarray(array.astype(dtypes.to_numpy(dtype))).reshape(array.shape), dtype
 
 
@@ -159,7 +160,7 @@ class Node:
         """Elements of an operand that must be known at import."""
         array = self[i].array
         if array is None:
-            self.refuse(f"{what} depend(s) on values known only at run time; only constants can be compiled")
+            self.refuse(f"{what} must be constant, but follow from values known only at run time")
         return array
 
     def known_ints(self, i: int, what: str) -> tuple[int, ...]:
@@ -234,6 +235,8 @@ class Node:
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
         """Dequantized constants stay `const → dequantize`: the integers are transposed."""
+        if sorted(perm) != list(range(x.rank)):
+            self.refuse(f"perm {tuple(perm)} isn't a permutation of the {x.rank} dimensions of {x.shape}")
         if tuple(perm) == tuple(range(x.rank)):
             return x
         if x.quantized is not None:

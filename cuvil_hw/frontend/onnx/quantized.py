@@ -1,6 +1,6 @@
 """Converters of quantized ONNX: QDQ nodes, and QOperator nodes as dequantize → float operator → quantize.
 
-Scales and zero points must be constants. Dequantized constants stay integers behind a dequantize, so that passes see them.
+Scales and zero points must be constants. Dequantized constants stay integers behind a dequantize: passes need them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converters of ONNX operators that move elements: shapes, slices, padding, gathering. Targets must be known at import."""
+"""Converters of ONNX operators that move elements: shapes, slices, pads, gathers. Targets must be known."""
 
 from __future__ import annotations
 
@@ -227,7 +227,8 @@ def gather(n: Node, version: int) -> Value:
     if indices.array is not None:
         if ((indices.array < -extent) | (indices.array >= extent)).any():
             n.refuse(f"an index is outside the extent {extent} of axis {axis}")
-        return n.emit(Gather(axis), x, n.const(np.where(indices.array < 0, indices.array + extent, indices.array), "i64"))
+        positive = np.where(indices.array < 0, indices.array + extent, indices.array)
+        return n.emit(Gather(axis), x, n.const(positive, "i64"))
     return n.emit(Gather(axis), x, indices)
 
 
@@ -269,7 +270,8 @@ def one_hot(n: Node, version: int) -> Value:
     depth = int(n.known(1, "depth").reshape(-1)[0])
     axis = n.axis(n.integer("axis", -1), indices.rank + 1)
     whole = n.emit(e.Cast("i64"), indices) if indices.dtype != "i64" else indices
-    whole = n.emit(e.Where(), n.emit(e.Less(), whole, n.like(0, whole)), n.emit(e.Add(), whole, n.like(depth, whole)), whole)
+    below = n.emit(e.Less(), whole, n.like(0, whole))
+    whole = n.emit(e.Where(), below, n.emit(e.Add(), whole, n.like(depth, whole)), whole)
     whole = n.reshape(whole, (*indices.shape[:axis], 1, *indices.shape[axis:]))
     steps = n.const(np.arange(depth).reshape([-1 if d == axis else 1 for d in range(whole.rank)]), "i64")
     hot = n.binary(e.Equal(), whole, steps)

@@ -33,7 +33,7 @@ def window(n: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
     strides, dilations = n.ints("strides", (1,) * rank), n.ints("dilations", (1,) * rank)
     pads, auto = n.ints("pads", (0,) * (2 * rank)), n.attr("auto_pad", "NOTSET")
     if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
-        n.refuse(f"kernel {tuple(kernel)}, strides {strides}, dilations {dilations}, pads {pads} on {rank} spatial dimensions")
+        n.refuse(f"kernel {tuple(kernel)}, strides {strides}, dilations {dilations}, pads {pads} on {rank} dimensions")
     if min((*strides, *dilations, *kernel), default=1) < 1:
         n.refuse("kernel, strides and dilations must be positive")
     found = Window(tuple(kernel), strides, pads, dilations, (0,) * rank)
@@ -53,7 +53,7 @@ def window(n: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
 
 
 def _ceil(w: Window, spatial: Sequence[int]) -> Window:
-    """ceil_mode as end pads: one more window where a part of one is left, if it starts inside the input or the begin pad."""
+    """ceil_mode as end pads: a last, partial window counts if it starts inside the input or the begin pad."""
     rank, end, extra = len(spatial), [], []
     for d, size in enumerate(spatial):
         lo, hi, stride = w.pads[d], w.pads[rank + d], w.strides[d]
