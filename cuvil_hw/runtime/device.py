@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,8 @@ class Port:
 class DeviceProgram:
     """What a device loads: the adapter's files and products (verified by the caller), its ports and settings.
 
-    `folder`: a private directory that holds `files`; `info`: the plan's own data (JSON values).
+    `folder`: a private directory that holds `files`; `info`: the plan's own data (JSON values); `constants`: the
+    artifact's constants by name (a constant's digest), read-only.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DeviceProgram:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     info: Mapping[str, Any]
+    constants: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Loaded(Protocol):

@@ -274,7 +274,8 @@ def _open_program(artifact: Artifact, interface: str) -> tuple[Loaded, Path]:
     try:
         container.extract(artifact, folder)
         ins, outs = manifest.device_inputs, manifest.device_outputs
-        return device.load(DeviceProgram(manifest.model, folder, ins, outs, manifest.info)), folder
+        program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants())
+        return device.load(program), folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -1,0 +1,170 @@
+"""Runs a compiled shared library in this process. Imports NumPy and the standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import _ctypes
+import numpy as np
+
+from cuvil_hw.dtypes import to_numpy
+from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
+from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
+
+ABI_VERSION = 1
+LIBRARY = "model.so"
+_ALIGN = 64
+# /proc/cpuinfo's names of what a program compiled for a level of the x86-64 psABI may use beyond the baseline.
+_LEVEL_2 = ("cx16", "popcnt", "sse4_1", "sse4_2", "ssse3")
+_LEVEL_3 = (*_LEVEL_2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave")
+_LEVEL_4 = (*_LEVEL_3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+CPU_FLAGS: Mapping[str, tuple[str, ...]] = {"x86-64-v2": _LEVEL_2, "x86-64-v3": _LEVEL_3, "x86-64-v4": _LEVEL_4}
+
+
+def open_device(profile: Mapping[str, Any], interface: str) -> CpuDevice:
+    """ "hw": this processor; "null": computes nothing. Raises CuvilError for another interface, or another machine."""
+    if interface not in ("hw", "null"):
+        raise CuvilError(f"a CPU target has no interface {interface!r}; it has: hw, null")
+    machine = machine_of(str(profile.get("settings", {}).get("cc", "")))
+    if interface == "hw" and machine != platform.machine():
+        raise CuvilError(_foreign(str(profile.get("name", "this target")), machine))
+    return CpuDevice("null (returns zeros)" if interface == "null" else f"cpu ({platform.machine()})", interface)
+
+
+def machine_of(compiler: str) -> str:
+    """The machine that a compiler compiles for, as the platform module names it: `aarch64-linux-gnu-gcc` → aarch64."""
+    triple = compiler.rsplit("/", 1)[-1].split("-")
+    return triple[0] if len(triple) >= 3 else platform.machine()
+
+
+def _foreign(what: str, machine: str) -> str:
+    return (
+        f"{what} is for {machine}, this machine is {platform.machine()}; run it there, "
+        "running it here through qemu is not supported, or open it with interface 'null'"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDevice:
+    name: str
+    interface: str
+
+    def load(self, program: DeviceProgram) -> Loaded:
+        """Raises DeviceError when this processor lacks instructions that the program uses or the library can't be
+        loaded, ArtifactError when the program's parts don't go together."""
+        if self.interface == "null":
+            return _Null(program.outputs)
+        machine, march = str(program.info.get("machine", platform.machine())), str(program.info.get("march", ""))
+        if machine != platform.machine():
+            raise DeviceError(_foreign(program.name, machine))
+        lacking = [f for f in CPU_FLAGS.get(march, ()) if f not in cpu_flags()]
+        if lacking:
+            raise DeviceError(
+                f"{program.name}: was compiled for {march}, but this processor lacks {', '.join(lacking)}; "
+                "compile it with a profile whose `march` this processor has"
+            )
+        constants = [_ordered(program, entry) for entry in program.info.get("constants", [])]
+        return _Library(program, constants, int(program.info.get("workspace_bytes", 0)))
+
+    def usable(self) -> str | None:
+        return None
+
+
+def cpu_flags() -> frozenset[str]:
+    """What /proc/cpuinfo says this processor can do; empty where there is no such file."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    lines = [x.partition(":")[2].split() for x in text.splitlines() if x.startswith(("flags", "Features"))]
+    return frozenset(lines[0]) if lines else frozenset()
+
+
+def _ordered(program: DeviceProgram, entry: Mapping[str, Any]) -> Array:
+    """A constant with its dimensions in the order that the program reads them in."""
+    digest = str(entry["digest"])
+    if digest not in program.constants:
+        raise ArtifactError(f"{program.name}: constant {digest} is missing; compile the model again")
+    return np.ascontiguousarray(program.constants[digest].transpose([int(d) for d in entry["order"]]))
+
+
+class _Library:
+    """The loaded library and the memory that its calls work in, one piece for each call that runs at a time."""
+
+    def __init__(self, program: DeviceProgram, constants: Sequence[Array], workspace_bytes: int) -> None:
+        path = program.folder / LIBRARY
+        try:
+            library = ctypes.CDLL(str(path))
+            abi, self._run = library.cuvil_abi_version, library.cuvil_run
+        except (OSError, AttributeError) as e:
+            raise DeviceError(f"{program.name}: {path} can't be loaded: {e}; compile the model again") from e
+        if abi() != ABI_VERSION:
+            raise DeviceError(
+                f"{program.name}: its library has ABI version {abi()}, this version of cuvil-hw has {ABI_VERSION}; "
+                "compile the model again"
+            )
+        pointers = ctypes.POINTER(ctypes.c_void_p)
+        self._run.argtypes = [pointers, pointers, pointers, ctypes.c_void_p]
+        self._run.restype = ctypes.c_int
+        self._handle: int | None = library._handle
+        self._program = program
+        self._constants = list(constants)
+        self._pointers = (ctypes.c_void_p * len(constants))(*[c.ctypes.data for c in constants])
+        self._bytes = workspace_bytes
+        self._free: list[Array] = []
+        self._lock = Lock()
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        if self._handle is None:
+            raise DeviceError(f"{self._program.name}: is closed")
+        n = inputs[0].shape[0] if inputs else 1
+        outputs = [np.empty((n, *p.shape), to_numpy(p.dtype)) for p in self._program.outputs]
+        begin = [a.ctypes.data for a in inputs], [a.ctypes.data for a in outputs]
+        step = [a.nbytes // max(n, 1) for a in inputs], [a.nbytes // max(n, 1) for a in outputs]
+        given, made = (ctypes.c_void_p * len(inputs))(), (ctypes.c_void_p * len(outputs))()
+        with self._lock:
+            workspace = self._free.pop() if self._free else np.empty(self._bytes + _ALIGN, np.uint8)
+        scratch = -(-workspace.ctypes.data // _ALIGN) * _ALIGN
+        start = time.perf_counter()
+        for sample in range(n):
+            given[:] = [at + sample * size for at, size in zip(begin[0], step[0], strict=True)]
+            made[:] = [at + sample * size for at, size in zip(begin[1], step[1], strict=True)]
+            code = self._run(given, made, self._pointers, scratch)
+            if code != 0:
+                raise DeviceError(f"{self._program.name}: sample {sample} failed with code {code}")
+        seconds = time.perf_counter() - start
+        with self._lock:
+            self._free.append(workspace)
+        return outputs, seconds
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _ctypes.dlclose(handle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Null:
+    """Computes nothing: zeros of the right shapes."""
+
+    ports: tuple[Port, ...]
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        n = inputs[0].shape[0] if inputs else 1
+        return [np.zeros((n, *p.shape), to_numpy(p.dtype)) for p in self.ports], 0.0
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def close(self) -> None:
+        pass

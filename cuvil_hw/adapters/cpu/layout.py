@@ -1,0 +1,93 @@
+"""Which iterator of each kernel becomes vector lanes, and how the buffers lie in memory so that its loads are contiguous.
+
+Inputs and outputs keep their logical order: they are the caller's memory. Temporaries and constants may be permuted;
+constants are permuted once, when the program is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cuvil_hw.ir.expr import Expr, Iter, Load, Select, walk
+from cuvil_hw.schedule.apply import Layout
+from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`vectors`: vector iterator by kernel name ("": none); `layouts`: physical order by buffer, logical where absent."""
+
+    vectors: Mapping[str, str]
+    layouts: Mapping[str, Layout]
+
+
+def place(graph: KernelGraph) -> Placement:
+    """Decide for all kernels, in their order."""
+    vectors: dict[str, str] = {}
+    layouts: dict[str, Layout] = {}
+    for kernel in graph.kernels:
+        vector = _vector(kernel, graph.buffers, layouts) if kernel.reduce else None
+        vectors[kernel.name] = vector.name if vector else ""
+        if vector is not None:
+            for load in kernel.loads():
+                dim = alone(load, vector)
+                if graph.buffers[load.buffer].role == "const" and dim is not None:
+                    layouts.setdefault(load.buffer, _last(len(load.index), dim))
+        out = graph.buffers[kernel.output]
+        if out.role == "temp" and out.type.rank > 1:
+            if vector is not None:
+                layouts[kernel.output] = _last(out.type.rank, kernel.iterators.index(vector))
+            elif (same := _elementwise_input(kernel, layouts)) is not None:
+                layouts[kernel.output] = same
+    return Placement(vectors, layouts)
+
+
+def alone(load: Load, it: Iter) -> int | None:
+    """The dimension that `it` indexes by itself, when it appears nowhere else in the index; else None."""
+    dims = [d for d, i in enumerate(load.index) if it in walk(i)]
+    return dims[0] if len(dims) == 1 and load.index[dims[0]] == it else None
+
+
+def vectorizable(kernel: Kernel) -> list[Iter]:
+    """Parallel iterators whose neighbours read the same or neighbouring elements of every buffer, in some layout."""
+    return [
+        it
+        for it in kernel.iterators
+        if it.extent > 1 and all(alone(x, it) is not None or not _mentions(x, it) for x in kernel.loads())
+    ]
+
+
+def _mentions(e: Expr, it: Iter) -> bool:
+    return any(node == it for node in walk(e))
+
+
+def _vector(kernel: Kernel, buffers: Mapping[str, Buffer], layouts: Mapping[str, Layout]) -> Iter | None:
+    """The best of `vectorizable`: fewest strided loads, no guard of its own, most lanes, innermost."""
+
+    def rank(it: Iter) -> tuple[int, int, int, int]:
+        strided = 0
+        for load in kernel.loads():
+            dim, buffer = alone(load, it), buffers[load.buffer]
+            if dim is not None and buffer.role != "const":
+                layout = layouts.get(load.buffer, tuple(range(len(load.index))))
+                strided += layout[-1] != dim
+        guards = sum(_mentions(e.cond, it) for e in walk(kernel.body) if isinstance(e, Select))
+        return (strided, guards, -min(it.extent, 16), -kernel.iterators.index(it))
+
+    return min(vectorizable(kernel), key=rank, default=None)
+
+
+def _last(rank: int, dim: int) -> Layout:
+    return (*(d for d in range(rank) if d != dim), dim)
+
+
+def _elementwise_input(kernel: Kernel, layouts: Mapping[str, Layout]) -> Layout | None:
+    """The layout of the first input that is read at the output's own index."""
+    for load in kernel.loads():
+        same = len(load.index) == len(kernel.iterators) and all(
+            i == it or it.extent == 1 for i, it in zip(load.index, kernel.iterators, strict=True)
+        )
+        if same and load.buffer in layouts:
+            return layouts[load.buffer]
+    return None

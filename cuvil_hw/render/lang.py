@@ -1,0 +1,140 @@
+"""A C-family language as data. The walker (cfamily.py) holds no word of any one language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+C_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "
+    "NULL NAN INFINITY main".split()
+)
+CPP_KEYWORDS = C_KEYWORDS | frozenset(
+    "alignas alignof and and_eq asm bitand bitor catch class compl constexpr const_cast decltype delete dynamic_cast "
+    "explicit export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
+    "reinterpret_cast static_assert static_cast template this thread_local throw try typeid typename using virtual "
+    "wchar_t xor xor_eq std hls cuvil".split()
+)
+# C library functions: a kernel or variable of that name would hide them or clash with their declaration.
+C_LIBRARY = frozenset(
+    "abs acos asin atan ceil cos cosh erf exp exp2 expm1 fabs floor fma fmax fmin fmod j0 j1 jn y0 y1 yn gamma log log1p "
+    "log2 logb pow rint round remainder signbit sin sinh sqrt tan tanh trunc div exit free index isnan isinf labs malloc "
+    "memcpy memset printf rand signal sleep strlen time truncf expf logf sqrtf".split()
+)
+
+# C99 name of each op of the math dialect (and of arith's IEEE-2008 ops), for double.
+C_MATH: Mapping[str, str] = {
+    "math.absf": "fabs", "math.acos": "acos", "math.asin": "asin", "math.atan": "atan", "math.atan2": "atan2",
+    "math.ceil": "ceil", "math.copysign": "copysign", "math.cos": "cos", "math.cosh": "cosh", "math.erf": "erf",
+    "math.exp": "exp", "math.exp2": "exp2", "math.expm1": "expm1", "math.floor": "floor", "math.fma": "fma",
+    "math.log": "log", "math.log10": "log10", "math.log1p": "log1p", "math.log2": "log2", "math.powf": "pow",
+    "math.round": "round", "math.roundeven": "rint", "math.sin": "sin", "math.sinh": "sinh", "math.sqrt": "sqrt",
+    "math.tan": "tan", "math.tanh": "tanh", "math.trunc": "trunc", "math.cbrt": "cbrt", "math.acosh": "acosh",
+    "math.asinh": "asinh", "math.atanh": "atanh", "arith.maxnumf": "fmax", "arith.minnumf": "fmin",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Lang:
+    """Everything that the walker needs to know of a language. Templates are str.format strings.
+
+    `native`: signed integer type by width; `unsigned` of {}: its unsigned twin; `arbitrary` and `arbitrary_unsigned`:
+    types of any width whose operators widen, "" when there are only native types; `cast`: {type}, {x};
+    `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
+    `linkage`: what a function definition starts with, by `cuvil.role`; `pointer`: a memory parameter ({const}, {type},
+    {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
+    `bind`: how a memory is placed, by value of `cuvil.bind`; `pipeline` ({ii}), `unroll`: first line of a loop's body;
+    `partition`, `reshape` ({name}, {dim} from 1); `table`: start of a constant table ({type}, {name});
+    `dataflow`: first line, line before the calls, a call ({name}, {call}), line after; `math`: function names, and
+    `math_f32` ({name}) how their float twin is called. A template that is "" prints nothing.
+    """
+
+    name: str
+    native: Mapping[int, str]
+    native_unsigned: Mapping[int, str]
+    floats: Mapping[str, str]
+    index: str
+    boolean: str
+    cast: str
+    cast_calls: bool
+    linkage: Mapping[str, str]
+    pointer: str
+    keywords: frozenset[str]
+    preamble: str
+    arbitrary: str = ""
+    arbitrary_unsigned: str = ""
+    saturate: str = ""
+    helper: str = "static inline"
+    table: str = "static const {type} {name}"
+    static: str = "static {}"
+    math: Mapping[str, str] = field(default_factory=lambda: C_MATH)
+    math_f32: str = "{name}f"
+    word: str = ""
+    stream_param: str = ""
+    stream_local: str = ""
+    stream_read: str = ""
+    stream_write: str = ""
+    dataflow: tuple[str, str, str, str] = ("", "", "{call};", "")
+    pipeline: str = ""
+    unroll: str = ""
+    bind: Mapping[str, str] = field(default_factory=dict)
+    partition: str = ""
+    reshape: str = ""
+
+
+_NATIVE = {8: "int8_t", 16: "int16_t", 32: "int32_t", 64: "int64_t"}
+_UNSIGNED = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
+
+C99 = Lang(
+    name="C99",
+    native=_NATIVE,
+    native_unsigned=_UNSIGNED,
+    floats={"f16": "_Float16", "f32": "float", "f64": "double"},
+    index="int",
+    boolean="bool",
+    cast="({type}){x}",
+    cast_calls=False,
+    linkage={"kernel": "static void"},
+    pointer="{const}{type} *restrict {name}",
+    keywords=C_KEYWORDS | C_LIBRARY,
+    preamble="#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n",
+)
+
+_STORAGE = "#pragma HLS bind_storage variable={name} type=ram_2p impl="
+
+HLS_CPP = Lang(
+    name="HLS C++",
+    native=_NATIVE,
+    native_unsigned=_UNSIGNED,
+    floats={"f16": "half", "f32": "float", "f64": "double"},
+    index="int",
+    boolean="bool",
+    cast="{type}({x})",
+    cast_calls=True,
+    linkage={"kernel": "static void", "process": "static void", "dataflow": "void"},
+    pointer="{const}{type} {name}[{size}]",
+    keywords=CPP_KEYWORDS | C_LIBRARY,
+    preamble="#include <cmath>\n#include <cstdint>\n\n#include <cuvil_hls.h>\n",
+    arbitrary="ap_int<{}>",
+    arbitrary_unsigned="ap_uint<{}>",
+    saturate="cuvil::saturate<{type}, {layer}>({x})",
+    static="CUVIL_STATIC {}",
+    math_f32="std::{name}",
+    word="cuvil::vec<{type}, {lanes}>",
+    stream_param="hls::stream<{word}>& {name}",
+    stream_local='hls::stream<{word}, {depth}> {name}("{name}");',
+    stream_read="{word} = {stream}.read();",
+    stream_write="{stream}.write({word});",
+    dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
+    pipeline="#pragma HLS pipeline II={ii}",
+    unroll="#pragma HLS unroll",
+    bind={
+        "registers": "#pragma HLS array_partition variable={name} complete dim=0",
+        "lutram": _STORAGE + "lutram",
+        "bram": _STORAGE + "bram",
+        "uram": _STORAGE + "uram",
+    },
+    partition="#pragma HLS array_partition variable={name} complete dim={dim}",
+    reshape="#pragma HLS array_reshape variable={name} complete dim={dim}",
+)

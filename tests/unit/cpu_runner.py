@@ -1,0 +1,88 @@
+"""Runs a level1 program through the CPU adapter, without the pipeline around it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw.adapters.cpu.adapter import CpuAdapter
+from cuvil_hw.build import BuildPlan
+from cuvil_hw.ir.program import Program, evaluate
+from cuvil_hw.passes import fuse
+from cuvil_hw.profile import Profile, load_profile
+from cuvil_hw.runtime.device import DeviceProgram, Loaded, Port
+from cuvil_hw.schedule.graph import kernel_graph
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.space import Candidate, Choice
+
+PROFILE = load_profile("cpu")
+
+
+def choice_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> Choice:
+    """For each kernel the schedule with `lanes` accumulators, or the one with the best estimate."""
+    adapter, picked = CpuAdapter(), []
+    for k in graph.kernels:
+        options = [Candidate(s, adapter.estimate(k, s, profile)) for s in adapter.schedules(k, profile)]
+        wanted = [c for c in options if lanes is None or c.schedule.option("lanes", str(lanes)) == str(lanes)]
+        picked.append((k.name, min(wanted, key=lambda c: c.estimate.cycles)))
+    return Choice(tuple(picked), 0.0, 0.0, {}, "temporal")
+
+
+def graph_of(program: Program, **options: Any) -> KernelGraph:
+    fuse.run(program, **options)
+    program.verify()
+    return kernel_graph(program)
+
+
+def plan_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> BuildPlan:
+    adapter, choice = CpuAdapter(), choice_of(graph, lanes, profile)
+    module = adapter.lower(graph, choice, profile)
+    module.verify()
+    return adapter.plan(module, graph, choice, profile)
+
+
+def source_of(program: Program, lanes: int | None = None) -> str:
+    return plan_of(graph_of(program), lanes).files["model.c"].decode()
+
+
+@contextmanager
+def loaded(program: Program, lanes: int | None = None) -> Iterator[Loaded]:
+    """The compiled program on this processor."""
+    graph = graph_of(program)
+    plan = plan_of(graph, lanes)
+    with tempfile.TemporaryDirectory() as folder:
+        plan.execute(Path(folder))
+        ports = [tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
+                 for names in (graph.inputs, graph.outputs)]  # fmt: skip
+        described = DeviceProgram(program.name, Path(folder), ports[0], ports[1], plan.info, graph.constants)
+        run = CpuAdapter().open(PROFILE, "hw").load(described)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def check(program: Program, *inputs: np.ndarray[Any, Any], lanes: int | None = None, rtol: float = 1e-5) -> list[Any]:
+    """The compiled program gives what `evaluate` gives: integers exactly, floats within `rtol`, NaN and infinity alike."""
+    wanted = evaluate(program, inputs)
+    with loaded(program, lanes) as run:
+        got, seconds = run.run([np.ascontiguousarray(x)[None] for x in inputs])
+    assert seconds >= 0
+    _compare([g[0] for g in got], wanted, rtol)
+    return wanted
+
+
+def _compare(got: Sequence[Any], wanted: Sequence[Any], rtol: float) -> None:
+    assert len(got) == len(wanted)
+    for g, w in zip(got, wanted, strict=True):
+        assert g.shape == w.shape
+        assert g.dtype == w.dtype
+        if np.issubdtype(w.dtype, np.floating):
+            np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol, equal_nan=True)
+        else:
+            np.testing.assert_array_equal(g, w)
