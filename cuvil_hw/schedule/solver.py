@@ -25,6 +25,7 @@ _UNIT = 1000
 _WEIGHT = 1_000_000
 # CP-SAT's deterministic time (about seconds of one core) for one problem; a wall-clock limit would make builds differ.
 _EFFORT = 1.0
+_SHARES = 1000  # steps in which shares of a budget are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,14 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Options per kernel and the budget of each axis of rule "sum", after fixed overhead; scaled."""
+    """Options per kernel and the budget of each axis of rule "sum", after fixed overhead; scaled.
+
+    `room`: the same budgets before they were capped at what all kernels together can use.
+    """
 
     options: tuple[tuple[Option, ...], ...]
     budgets: tuple[int, ...]
+    room: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,8 @@ def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mappin
         options.append(pareto(found))
     # A budget beyond what all kernels can use together is no limit; capping it keeps CP-SAT's sums in 64 bits.
     most = [sum(max((o.use[i] for o in kernel), default=0) for kernel in options) for i in range(len(shared))]
-    return Problem(tuple(options), tuple(min(spare(a, fixed), m) for a, m in zip(shared, most, strict=True)))
+    room = tuple(spare(a, fixed) for a in shared)
+    return Problem(tuple(options), tuple(min(r, m) for r, m in zip(room, most, strict=True)), room)
 
 
 def pareto(options: Sequence[Option]) -> tuple[Option, ...]:
@@ -174,7 +180,7 @@ def _up_to(problem: Problem, cycles: int) -> Problem:
     for kernel in problem.options:
         fast = [o for o in kernel if o.cycles <= cycles]
         options.append(pareto(sorted(fast, key=lambda o: (o.weight, o.use, o.cycles, o.index))))
-    return Problem(tuple(options), problem.budgets)
+    return Problem(tuple(options), problem.budgets, problem.room)
 
 
 def _slowest(problem: Problem) -> Answer:
@@ -196,8 +202,27 @@ def _slowest(problem: Problem) -> Answer:
             low = middle + 1
             # What doesn't fit in this many cycles doesn't in fewer, so one proof covers all steps below.
             proven = max(proven, low) if trial.exact else proven
-    smallest = _minimise(_up_to(problem, levels[high]), lambda o: o.weight, hint=picks)
+    fast = _up_to(problem, levels[high])
+    smallest = _minimise(_balanced(fast, picks), lambda o: o.weight, hint=picks)
     return Answer(smallest.picks or picks, levels[proven], smallest.exact)
+
+
+def _balanced(problem: Problem, hint: Sequence[Option]) -> Problem:
+    """The same problem with every budget cut to the least share that still fits.
+
+    A part fills evenly that way: the scarce axis is relieved at the cost of those that have room.
+    """
+    if not any(room > 0 for room in problem.room):
+        return problem
+    answer = _solve(problem, None, hint=hint, balance=True)
+    if answer.picks is None:
+        return problem
+    use = [sum(o.use[a] for o in answer.picks) for a in range(len(problem.budgets))]
+    shares = max((-(-u * _SHARES // room) for u, room in zip(use, problem.room, strict=True) if room > 0), default=_SHARES)
+    budgets = tuple(
+        max(u, min(b, room * shares // _SHARES)) for u, b, room in zip(use, problem.budgets, problem.room, strict=True)
+    )
+    return Problem(problem.options, budgets, problem.room)
 
 
 def _sum(problem: Problem) -> Answer:
@@ -248,8 +273,12 @@ def _solve(
     *,
     hint: Sequence[Option] = (),
     cycles: int | None = None,
+    balance: bool = False,
 ) -> Answer:
-    """One CP-SAT problem: a Boolean per option, exactly one per kernel, a linear limit per axis."""
+    """One CP-SAT problem: a Boolean per option, exactly one per kernel, a linear limit per axis.
+
+    `balance` minimises the largest share of any axis' room instead of a cost.
+    """
     try:
         from ortools.sat.python import cp_model
     except ImportError:
@@ -272,6 +301,13 @@ def _solve(
         model.add(weighted([o.cycles for o in options]) <= cycles)
     if cost is not None:
         model.minimize(weighted([cost(o) for o in options]))
+    elif balance:
+        share = model.new_int_var(0, _SHARES, "share")
+        for axis, room in enumerate(problem.room):
+            most = sum(max(o.use[axis] for o in kernel) for kernel in problem.options)
+            if 0 < room and most * _SHARES < 1 << 60:
+                model.add(weighted([o.use[axis] * _SHARES for o in options]) <= share * room)
+        model.minimize(share)
     for pick, kernel, group in zip(hint, problem.options, chosen, strict=False):
         for variable, option in zip(group, kernel, strict=True):
             model.add_hint(variable, option.index == pick.index)

@@ -83,8 +83,10 @@ def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> 
 
 def multiplier_blocks(fabric: Fabric, a: int, b: int) -> int:
     """DSP blocks of one signed a × b product, tiled."""
-    wide, narrow = max(a, b), min(a, b)
-    return ceil(wide / (fabric.dsp_a - 1)) * ceil(narrow / (fabric.dsp_b - 1)) if min(a, b) > 1 else 0
+    if min(a, b) <= 1:
+        return 0
+    wide, narrow = fabric.dsp_a - 1, fabric.dsp_b - 1  # a tile of a longer operand has no sign of its own
+    return min(ceil(a / wide) * ceil(b / narrow), ceil(b / wide) * ceil(a / narrow))
 
 
 def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
