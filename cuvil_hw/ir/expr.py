@@ -1,10 +1,10 @@
 """Scalar expressions: the loops of every op, written once.
 
-A tensor is a function from index expressions to a scalar expression (`Tensor`). An op's `compute` builds such functions;
-a kernel is one of them with its iterators. Level2 lowering, cost models and FPGA streaming all read this form.
+A tensor is a function from index expressions to a scalar expression (`Tensor`). An op's `compute` builds such
+functions; a kernel is one of them with its iterators. Level2 lowering, cost models and FPGA streaming all read it.
 
-Rules: both operands of a binary op have the same dtype; nothing converts by itself (`cast`, `saturate`). Index arithmetic
-has dtype "index" and is kept in a simplified affine form, with floor division and modulo.
+Rules: both operands of a binary op have the same dtype; nothing converts by itself (`cast`, `saturate`). Index
+arithmetic has dtype "index" and is kept in a simplified affine form, with floor division and modulo.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, fields, replace
 from cuvil_hw import dtypes
 from cuvil_hw.types import TensorType
 
-ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max", "pow", "and", "or", "xor", "shl", "shr"}
+ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max", "pow", "and", "or", "xor", "shl",
+              "shr"}  # fmt: skip
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 UNARY = {"neg", "abs", "not", "exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "sigmoid",
          "isnan", "isinf", "atan", "tan", "log1p", "expm1"}  # fmt: skip
@@ -82,7 +83,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """`op` from ARITHMETIC, COMPARISONS or UNARY, or "cast" (wraps / truncates to `dtype`) or "saturate" (clips to its range)."""
+    """`op` from ARITHMETIC, COMPARISONS or UNARY, or "cast" (wraps, truncates) or "saturate" (clips)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -247,7 +248,7 @@ def reduce(kind: str, iters: Sequence[Iter], term: Expr, init: Expr) -> Expr:
     return Reduce(init.dtype, kind, tuple(iters), (init,), (binary(op, State(init.dtype, 0), term),))
 
 
-# -- index arithmetic: affine forms {atom: coefficient} + constant, atoms being iterators and quotients/remainders ----------
+# -- index arithmetic: affine forms {atom: coefficient} + constant, atoms being iterators and quotients/remainders -----
 
 
 def _affine(e: Expr) -> tuple[dict[Expr, int], int]:
@@ -349,7 +350,7 @@ def _index_op(op: str, a: Expr, b: Expr) -> Expr:
     return Apply("index", op, (a, b))
 
 
-# -- walking ----------------------------------------------------------------------------------------------------------------
+# -- walking -------------------------------------------------------------------------------------------------------
 
 
 def walk(e: Expr) -> Iterator[Expr]:
@@ -430,7 +431,7 @@ def show(e: Expr) -> str:
     return type(e).__name__ + str(tuple(getattr(e, f.name) for f in fields(e)))
 
 
-# -- tensors as functions -----------------------------------------------------------------------------------------------------
+# -- tensors as functions ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

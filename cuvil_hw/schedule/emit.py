@@ -380,6 +380,6 @@ FLOAT_OPS: Mapping[str, Any] = {
     "max": arith.MaximumfOp, "rem": level2.RemFOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
     "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin": math.SinOp,
     "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil": math.CeilOp,
-    "round": math.RoundEvenOp,
+    "round": math.RoundEvenOp, "log1p": math.Log1pOp, "expm1": math.ExpM1Op,
 }  # fmt: skip
 
