@@ -77,6 +77,7 @@ class Emitter:
         self.layer = layer
         self._entry = block
         self._constants: dict[tuple[float | int, str], SSAValue] = {}
+        self._tables: dict[str, SSAValue] = {}
 
     def put(self, op: Operation, name: str = "") -> SSAValue:
         """Append `op`; returns its result. `name` hints what the renderer calls it."""
@@ -101,12 +102,16 @@ class Emitter:
                 if width and not width[0] and number >= 1 << (width[1] - 1):
                     number -= 1 << width[1]  # signless storage of an unsigned value
                 op = arith.ConstantOp(IntegerAttr(number, kind))
-            if self._entry.first_op is None:
-                self._entry.add_op(op)
-            else:
-                self._entry.insert_op_before(op, self._entry.first_op)
+            self._first(op)
             self._constants[key] = op.results[0]  # type: ignore[index]
         return self._constants[key]  # type: ignore[index]
+
+    def _first(self, op: Operation) -> None:
+        """Insert at the start of the outermost block."""
+        if self._entry.first_op is None:
+            self._entry.add_op(op)
+        else:
+            self._entry.insert_op_before(op, self._entry.first_op)
 
     # -- structure ------------------------------------------------------------------------------------------------------
 
@@ -171,9 +176,9 @@ class Emitter:
 
     def alloca(
         self, shape: Sequence[int], dtype: str, name: str, *, word: bool = False, bind: str = "", partition: Sequence[int] = (),
-        reshape: Sequence[int] = (),
+        reshape: Sequence[int] = (), independent: bool = False,
     ) -> SSAValue:  # fmt: skip
-        """A local array (a register for shape ())."""
+        """A local array (a register for shape ()). `independent`: iterations of a loop never meet in it."""
         kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(shape))
         op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
         assert op.memref.type == kind
@@ -185,6 +190,8 @@ class Emitter:
             op.attributes["cuvil.partition"] = DenseArrayBase.from_list(i64, list(partition))
         if reshape:
             op.attributes["cuvil.reshape"] = DenseArrayBase.from_list(i64, list(reshape))
+        if independent:
+            op.attributes["cuvil.independent"] = UnitAttr()
         return self.put(op, name)
 
     def load(self, buffer: SSAValue, *at: SSAValue) -> SSAValue:
@@ -194,14 +201,18 @@ class Emitter:
         self.do(memref.StoreOp.get(value, buffer, list(at)))
 
     def table(self, array: Any, dtype: str, hint: str, **attributes: Sequence[int] | str) -> SSAValue:
-        """A constant table in scope. `attributes`: `reshape`/`partition` dims, `bind`."""
+        """A constant table, brought into scope once, at the start. `attributes`: `reshape`/`partition` dims, `bind`."""
         symbol, kind = self.tables.add(array, dtype, hint)
+        if symbol in self._tables:
+            return self._tables[symbol]
         op = memref.GetGlobalOp(symbol, kind)
         for key, value in attributes.items():
             op.attributes[f"cuvil.{key}"] = (
                 StringAttr(value) if isinstance(value, str) else DenseArrayBase.from_list(i64, list(value))
             )
-        return self.put(op)
+        self._first(op)
+        self._tables[symbol] = op.results[0]
+        return op.results[0]
 
     # -- expressions ----------------------------------------------------------------------------------------------------
 

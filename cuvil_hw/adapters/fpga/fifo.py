@@ -108,7 +108,9 @@ def _widen(
             if sum(fork in origin[o.name] for o in ins) < 2:
                 continue
             sent = arriving[fork]  # words out of the fork when the join makes its k-th step
+            early = counts[np.maximum(taken, 1) - 1] < sent  # steps for which another branch decides
             waiting = np.searchsorted(counts, sent, side="right") - taken
-            result[e.name] = max(result[e.name], int(waiting.max(initial=0)) + SLACK_WORDS)
+            most = int(waiting[early].max(initial=0))
+            result[e.name] = max(result[e.name], most + SLACK_WORDS) if early.any() else result[e.name]
 
 

@@ -77,7 +77,7 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         word = e.alloca((lanes,), dtype, "word", word=True)
         out = e.alloca((lanes,), dtype, "tap_word", word=True)
-        rows = e.alloca((r.rows, r.row_words, lanes), dtype, "rows", bind="bram" if r.rows * r.row_words > 64 else "lutram", reshape=(2,))
+        rows = e.alloca((r.rows, r.row_words, lanes), dtype, "rows", bind="bram" if r.rows * r.row_words > 64 else "lutram", reshape=(2,), independent=True)
         slot = e.alloca((), "i32", "next_slot")
         index = lambda v: e.const(v, "index")  # noqa: E731
         e.store(e.const(0, "i32"), slot)

@@ -1,0 +1,135 @@
+"""The Vitis HLS project of a design: sources, Tcl, testbench and golden vectors, as a BuildPlan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import Template
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cuvil_hw import data, dtypes
+from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.fpga.dataflow import streaming_order
+from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.profile import Profile
+from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
+from cuvil_hw.render.lang import HLS_CPP
+from cuvil_hw.runtime.device import Array
+from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+TOP = "top"
+
+
+def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
+    """All files of the project. Synthesis is an optional command: it needs the vendor's tools."""
+    name = re.sub(r"\W", "_", graph.name) or "model"
+    name = name if name[0].isalpha() else f"m_{name}"
+    bits = profile.setting("axi_stream_bits", 64)
+    values = {
+        "project": name,
+        "top": TOP,
+        "part": profile.part,
+        "clock_ns": f"{1e9 / profile.clock_hz:g}",
+        "bits": str(bits),
+        "ports": _port_table(graph),
+        "body": _testbench_body(graph, bits),
+    }
+    templates = data.folder("hls") / "project"
+    fill = lambda file: Template((templates / file).read_text()).safe_substitute(values).encode()  # noqa: E731
+    guard = f"{name.upper()}_H"
+    header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{render_declarations(module, HLS_CPP, [TOP])}\n#endif\n"
+    source = f'#include "{name}.h"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
+    files = {
+        f"src/{name}.h": header.encode(),
+        f"src/{name}.cpp": source.encode(),
+        "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{render_tables(module, HLS_CPP, graph.constants)}".encode(),
+        "src/cuvil_hls.h": (data.folder("hls") / "cuvil_hls.h").read_bytes(),
+        "run_hls.tcl": fill("run_hls.tcl"),
+        "README.md": fill("README.md"),
+        "tb/testbench.cpp": fill("testbench.cpp"),
+        "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
+    }
+    remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
+    synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
+    info = {
+        "top": TOP,
+        "project": name,
+        "axis_bits": bits,
+        "inputs": [_port(graph.buffers[b]) for b in graph.inputs],
+        "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
+        "layers": [k.name for k in graph.kernels],
+    }
+    return BuildPlan(files, (synthesis,), (), info)
+
+
+def _port(buffer: Buffer) -> dict[str, object]:
+    order = streaming_order(buffer.type.shape)
+    return {"name": buffer.name, "shape": list(buffer.type.shape), "dtype": buffer.type.dtype, "order": list(order)}
+
+
+def _port_table(graph: KernelGraph) -> str:
+    rows = ["| port | direction | shape (streamed) | dtype |", "|---|---|---|---|"]
+    for names, way in ((graph.inputs, "in"), (graph.outputs, "out")):
+        for name in names:
+            kind = graph.buffers[name].type
+            shape = "×".join(str(kind.shape[d]) for d in streaming_order(kind.shape))
+            rows.append(f"| `{name}` | {way} | {shape} | {kind.dtype} |")
+    return "\n".join(rows)
+
+
+def stream_words(array: Array, dtype: str, bits: int) -> Array:
+    """One sample (logical shape) as the words of its port: bytes in streaming order, zero padded, uint64 of `bits` bits."""
+    ordered = np.ascontiguousarray(array.transpose(streaming_order(array.shape)), dtypes.to_numpy(dtype))
+    raw = ordered.tobytes()
+    raw += bytes(-len(raw) % (bits // 8))
+    return np.frombuffer(raw, f"<u{bits // 8}").astype(np.uint64)
+
+
+def _golden_text(graph: KernelGraph, golden: Golden, bits: int) -> str:
+    """`samples`, then per sample the words of each port in order, hexadecimal."""
+    samples = golden.inputs[0].shape[0] if golden.inputs else 0
+    lines = [str(samples)]
+    for n in range(samples):
+        for names, arrays in ((graph.inputs, golden.inputs), (graph.outputs, golden.outputs)):
+            for name, array in zip(names, arrays, strict=True):
+                words = stream_words(array[n], graph.buffers[name].type.dtype, bits)
+                lines.append(" ".join(f"{int(w):x}" for w in words))
+    return "\n".join(lines) + "\n"
+
+
+def _words(buffer: Buffer, bits: int) -> int:
+    return -(-buffer.type.size * dtypes.to_numpy(buffer.type.dtype).itemsize // (bits // 8))
+
+
+def _testbench_body(graph: KernelGraph, bits: int) -> str:
+    ports = [graph.buffers[b] for b in (*graph.inputs, *graph.outputs)]
+    lines = [f"hls::stream<ap_axiu<{bits}, 0, 0, 0> > {p.name};" for p in ports]
+    for name in graph.inputs:
+        lines += _loop(graph.buffers[name], bits, [
+            f"ap_axiu<{bits}, 0, 0, 0> word;",
+            "word.data = value;",
+            f"word.keep = {(1 << bits // 8) - 1};",
+            "word.strb = word.keep;",
+            f"word.last = i == {_words(graph.buffers[name], bits) - 1};",
+            f"{name}.write(word);",
+        ])  # fmt: skip
+    lines.append(f"{TOP}({', '.join(p.name for p in ports)});")
+    for name in graph.outputs:
+        check = [f"const ap_uint<{bits}> got = {name}.read().data;", "++words;", "if (got != value) ++wrong;"]
+        lines += _loop(graph.buffers[name], bits, check)
+    return "\n".join(" " * 8 + line for line in lines)
+
+
+def _loop(buffer: Buffer, bits: int, body: Sequence[str]) -> list[str]:
+    return [
+        f"for (int i = 0; i < {_words(buffer, bits)}; ++i) {{",
+        "    unsigned long long value = 0;",
+        '    if (std::fscanf(file, "%llx", &value) != 1) return 1;',
+        *("    " + line for line in body),
+        "}",
+    ]
