@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.types import TensorType
-from tests.unit.onnx_oracle import floats, graph_model, mnemonics, node_model, run
+from tests.unit.onnx_oracle import agree, floats, graph_model, mnemonics, node_model, run
 
 
 def test_all_refusals_at_once_with_counts_and_places() -> None:
@@ -45,6 +45,22 @@ def test_unknown_domain_and_control_flow() -> None:
         load_onnx(model)
     assert {r.op for r in error.value.refusals} == {"If", "acme.Gizmo"}
     assert "domain 'acme'" in str(error.value)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_known_condition_chooses_its_branch(taken: bool) -> None:
+    """Exporters leave such Ifs behind: whether to squeeze an axis whose extent is known."""
+    branches = []
+    for op in ("Neg", "Abs"):
+        out = helper.make_tensor_value_info(op, TensorProto.FLOAT, [3])
+        branches.append(helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [out]))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Equal", ["s", "three"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    model = graph_model(nodes, {"x": floats(3)}, ["y"], 13, {"three": np.array([3 if taken else 4])})
+    assert mnemonics(agree(model, {"x": floats(3)})) == ["neg" if taken else "abs"]
 
 
 def test_unused_nodes_are_not_refused() -> None:
@@ -132,6 +148,13 @@ def test_wrong_files(tmp_path: Path) -> None:
         load_onnx(str(tmp_path))
     with pytest.raises(CuvilError, match="not int"):
         load_onnx(3)  # type: ignore[arg-type]
+
+
+def test_names_that_are_not_text(tmp_path: Path) -> None:
+    data = node_model("Relu", [floats(2)], {}, 13, set(), 1).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"the_node", b"the_\xff\xfeod"))
+    with pytest.raises(CuvilError, match=r"m\.onnx: .*(UTF-8|damaged|not an ONNX)"):
+        load_onnx(tmp_path / "m.onnx")
 
 
 def test_every_truncation_of_a_file_is_an_error_or_a_valid_model(tmp_path: Path) -> None:

@@ -282,6 +282,13 @@ def test_qlinear_matmul() -> None:
     check("QLinearMatMul", *args, opset=13, const=range(1, 8))
 
 
+def test_operators_of_onnx_runtime() -> None:
+    a, b = ints(2, 3, lo=0, hi=255, dtype=np.uint8), ints(3, lo=0, hi=255, dtype=np.uint8)
+    scales = [np.float32(0.5), np.uint8(3), b, np.float32(0.25), np.uint8(100), np.float32(0.75), np.uint8(9)]
+    check("QLinearAdd", a, *scales, opset=13, const=[1, 2, 4, 5, 6, 7], domain="com.microsoft")
+    check("Gelu", floats(3, 4), opset=13, domain="com.microsoft")
+
+
 def test_four_bit_constants() -> None:
     """Packed int4 weights are read and dequantized exactly."""
     packed = helper.make_tensor("w", TensorProto.INT4, [5], [-8, 7, 3, -1, 0])

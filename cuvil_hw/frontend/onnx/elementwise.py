@@ -127,9 +127,9 @@ def _bound(bound: Value | None, absent: float) -> float | None:
     """A bound as a float attribute; None when it isn't known, or not exact as a float."""
     if bound is None:
         return absent
-    if bound.array is None:
+    if bound.array is None or bound.array.size != 1:
         return None
-    value = bound.array.reshape(-1)[0].item()
+    value = bound.array.item()
     exact = value == value and (isinstance(value, float) or abs(value) < 1 << 53)
     return float(value) if exact else None
 

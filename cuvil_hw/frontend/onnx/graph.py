@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -38,22 +40,17 @@ def load_onnx(
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
     inputs, assumed = input_types(proto.graph, name, shapes or {})
     builder = Builder(inputs, title)
-    emitter = Emitter(builder)
-    values: dict[str, Value | None] = {n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)}
-    refusals = _Refusals()
-    _read_initializers(proto.graph, values, refusals, name)
-    nodes, used = _needed(proto.graph)
-    versions = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
-    inferred: dict[str, TensorType] | None = None
-    for node in nodes:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        results = _convert(node, domain, versions.get(domain, 0), values, used, emitter, refusals)
-        if results is None:
-            inferred = _inferred_types(proto, inputs) if inferred is None else inferred
-            results = [emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
-        values.update(zip(node.output, results, strict=False))
-    refusals.check(name)
-    program = builder.finish([(o.name, emitter.ssa(_output(o.name, values, name))) for o in proto.graph.output])
+    state = _Import(
+        name,
+        values={n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)},
+        versions={("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import},
+        emitter=Emitter(builder),
+        refusals=_Refusals(),
+        inferred=cache(lambda: _inferred_types(proto, inputs)),
+    )
+    _convert_graph(proto.graph, state)
+    state.refusals.check(name)
+    program = builder.finish([(o.name, state.emitter.ssa(state.output(o.name))) for o in proto.graph.output])
     _drop_unused(program)
     if assumed:
         program.notes["assumed"] = assumed
@@ -73,6 +70,36 @@ class _Refusals:
         """Raise Unsupported when there are any."""
         if self._where:
             raise Unsupported([Refusal(op, why, len(at), tuple(at)) for (op, why), at in self._where.items()], name)
+
+
+@dataclass(frozen=True)
+class _Import:
+    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one."""
+
+    name: str
+    values: dict[str, Value | None]
+    versions: Mapping[str, int]
+    emitter: Emitter
+    refusals: _Refusals
+    inferred: Callable[[], Mapping[str, TensorType]]
+
+    def output(self, output: str) -> Value:
+        value = self.values.get(output)
+        if value is None:
+            raise CuvilError(f"{self.name}: nothing computes the output {output!r}")
+        return value
+
+
+def _convert_graph(graph: onnx.GraphProto, state: _Import) -> None:
+    """Convert the nodes that the outputs of a graph, or of the branch of an If, depend on."""
+    _read_initializers(graph, state.values, state.refusals, state.name)
+    nodes, used = _needed(graph)
+    for node in nodes:
+        results = _convert(node, used, state)
+        if results is None:
+            inferred = state.inferred()
+            results = [state.emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
+        state.values.update(zip(node.output, results, strict=False))
 
 
 def _read_initializers(
@@ -113,22 +140,21 @@ def _needed(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]]:
     return kept[::-1], used
 
 
-def _convert(
-    node: onnx.NodeProto,
-    domain: str,
-    version: int,
-    values: Mapping[str, Value | None],
-    used: set[str],
-    emitter: Emitter,
-    refusals: _Refusals,
-) -> Sequence[Value | None] | None:
+def _convert(node: onnx.NodeProto, used: set[str], state: _Import) -> Sequence[Value | None] | None:
     """Results of one node; None when it was refused or follows from something refused."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version, emitter = state.versions.get(domain, 0), state.emitter
     op_type = f"{domain}.{node.op_type}" if domain else node.op_type
     label = node.name or next((o for o in node.output if o), "")
     loc = f'onnx node "{label}" ({node.op_type})'
-    operands = [values.get(i) if i else None for i in node.input]
+    operands = [state.values.get(i) if i else None for i in node.input]
     broken = any(i and v is None for i, v in zip(node.input, operands, strict=True))
     convert = CONVERTERS.get((domain, node.op_type))
+    condition = operands[0].array if operands and operands[0] is not None else None
+    if not domain and node.op_type == "If" and condition is not None:
+        branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.all() else "else_branch"))
+        _convert_graph(branch, state)
+        return [state.values.get(o.name) for o in branch.output]
     try:
         if convert is None:
             folded = None if broken else _fold(node, domain, version, operands, emitter)
@@ -142,7 +168,7 @@ def _convert(
         result = convert(Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter), version)
         return (result,) if isinstance(result, Value) else result
     except (Refused, ShapeError, OverflowError) as e:
-        refusals.add(op_type, str(e), label)
+        state.refusals.add(op_type, str(e), label)
         return None
     except CuvilError as e:
         raise CuvilError(f"{loc}: {e}") from e
@@ -202,13 +228,6 @@ def _inferred_types(proto: onnx.ModelProto, inputs: Sequence[tuple[str, TensorTy
         if known and tensor.elem_type in DTYPES and all(d.HasField("dim_value") for d in tensor.shape.dim):
             found[info.name] = TensorType(tuple(int(d.dim_value) for d in tensor.shape.dim), DTYPES[tensor.elem_type])
     return found
-
-
-def _output(output: str, values: Mapping[str, Value | None], name: str) -> Value:
-    value = values.get(output)
-    if value is None:
-        raise CuvilError(f"{name}: nothing computes the output {output!r}")
-    return value
 
 
 def _drop_unused(program: Program) -> None:

@@ -90,6 +90,10 @@ def _tensors(model: onnx.ModelProto) -> list[TensorProto]:
 
 
 def _check(model: onnx.ModelProto, name: str) -> None:
+    texts = [s for n in model.graph.node for s in (n.name, n.op_type, n.domain, *n.input, *n.output)]
+    texts += [i.name for part in (model.graph.input, model.graph.output, model.graph.initializer) for i in part]
+    if broken := [s for s in texts if not isinstance(s, str)]:  # protobuf gives bytes where text isn't UTF-8
+        raise CuvilError(f"{name}: damaged: the name {broken[0]!r} is not UTF-8 text")
     try:
         onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as e:

@@ -166,6 +166,13 @@ class Node:
     def known_ints(self, i: int, what: str) -> tuple[int, ...]:
         return tuple(int(v) for v in self.known(i, what).reshape(-1))
 
+    def known_scalar(self, i: int, what: str) -> Any:
+        """The only element of a known operand, as a Python number."""
+        array = self.known(i, what)
+        if array.size != 1:
+            self.refuse(f"{what}: one value expected, not {array.shape}")
+        return array.item()
+
     # attributes
     def attr(self, name: str, default: Any = None) -> Any:
         for a in self.proto.attribute:

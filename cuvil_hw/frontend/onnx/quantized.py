@@ -70,7 +70,7 @@ def qlinear_conv(n: Node, version: int) -> Value:
     x, w = _real(n, 0, 1), _real(n, 3, 0)
     bias = None
     if n.has(8):
-        x_scale = n.known(1, "scales").astype(np.float32).reshape(())
+        x_scale = np.float32(n.known_scalar(1, "the scale of x"))
         scales = x_scale * n.known(4, "scales").astype(np.float32).reshape(-1)  # ONNX: bias scale = x scale · w scale
         bias = n.emit(Dequantize(tuple(float(s) for s in scales), (0,), 0), n[8])
     return _requantize(n, conv_value(n, x, w, bias), 6)

@@ -133,7 +133,7 @@ def pad(n: Node, version: int) -> Value:
         for i, axis in enumerate(axes):
             pads[axis], pads[x.rank + axis] = given[i], given[len(axes) + i]
         if n.has(2) and n[2].type.size:
-            fill = n.known(2, "the padding value").reshape(-1)[0].item()
+            fill = n.known_scalar(2, "the padding value")
     return pad_value(n, x, pads, mode, fill)
 
 
@@ -207,6 +207,8 @@ def constant_of_shape(n: Node, version: int) -> Value:
     shape = n.known_ints(0, "the shape's values")
     tensor = n.attr("value")
     array, dtype = decode(tensor) if tensor is not None else (np.zeros(1, np.float32), "f32")
+    if array.size != 1:
+        n.refuse(f"a value of shape {array.shape}; one element expected")
     return n.expand(n.const(array.reshape(()), dtype), shape)
 
 
@@ -259,7 +261,7 @@ def trilu(n: Node, version: int) -> Value:
     x = n[0]
     if x.rank < 2:
         n.refuse(f"rank {x.rank}")
-    k = int(n.known(1, "the diagonal").reshape(())) if n.has(1) else 0
+    k = int(n.known_scalar(1, "the diagonal")) if n.has(1) else 0
     ones = np.ones(x.shape[-2:], np.bool_)
     mask = np.triu(ones, k) if n.integer("upper", 1) else np.tril(ones, k)
     return n.emit(e.Where(), n.expand(n.const(mask, "bool"), x.shape), x, n.like(0, x))
@@ -267,7 +269,7 @@ def trilu(n: Node, version: int) -> Value:
 
 def one_hot(n: Node, version: int) -> Value:
     indices, values = n[0], n[2]
-    depth = int(n.known(1, "depth").reshape(-1)[0])
+    depth = int(n.known_scalar(1, "depth"))
     axis = n.axis(n.integer("axis", -1), indices.rank + 1)
     whole = n.emit(e.Cast("i64"), indices) if indices.dtype != "i64" else indices
     below = n.emit(e.Less(), whole, n.like(0, whole))
