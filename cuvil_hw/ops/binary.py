@@ -10,7 +10,8 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
 from cuvil_hw.ops.base import Array, Op
-from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working, wrap
+from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
+from cuvil_hw.ops.nn import checked, largest
 from cuvil_hw.types import TensorType
 
 
@@ -48,8 +49,8 @@ class _Binary(Op):
 
 @dataclass(frozen=True)
 class _Ring(_Binary):
-    """Sum, difference, product. Integers wrap. With `acc`, integers of any width are first converted to that integer
-    type, which the result has; without it their width must be 8, 16, 32 or 64."""
+    """Sum, difference, product. Integers of 8, 16, 32 or 64 bits wrap. With `acc`, integers of any width give that
+    integer type, wide enough by interval analysis (OverflowError from `evaluate` if not)."""
 
     ufunc: ClassVar[Any]
     binary_name: ClassVar[str]
@@ -65,7 +66,9 @@ class _Ring(_Binary):
 
     def evaluate(self, a: Array, b: Array) -> Array:
         if self.acc:
-            return wrap(np.asarray(type(self).ufunc(a.astype(np.int64), b.astype(np.int64))), self.acc)
+            m, n = largest(a), largest(b)
+            wide = np.int64 if max(m, n, m * n if self.mnemonic == "mul" else m + n) < 1 << 63 else object
+            return checked(self, np.asarray(type(self).ufunc(a.astype(wide), b.astype(wide))), self.acc)
         return np.asarray(type(self).ufunc(a, b))
 
     def compute(self, a: Tensor, b: Tensor) -> Tensor:

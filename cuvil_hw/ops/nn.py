@@ -45,7 +45,7 @@ def largest(a: Array) -> int:
 
 
 def checked(op: Op, acc: Array, dtype: str) -> Array:
-    """An accumulator in its dtype; a value outside means that its width was derived wrongly."""
+    """Exact integers in their accumulator's dtype; a value outside means that its width was derived wrongly."""
     if dtypes.is_int(dtype) and acc.size:
         lo, hi = dtypes.int_range(dtype)
         if acc.min() < lo or acc.max() > hi:

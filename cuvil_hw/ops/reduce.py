@@ -27,8 +27,8 @@ from cuvil_hw.ir.expr import (
 )
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
-from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wrap, wraps
-from cuvil_hw.ops.nn import checked, contract, product, result_dtype
+from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
+from cuvil_hw.ops.nn import checked, contract, largest, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.types import TensorType
 
@@ -107,7 +107,7 @@ class _Reduction(Op):
 
 @dataclass(frozen=True)
 class _Accumulated(_Reduction):
-    """Integers wrap; `acc` as in Add: the integer type of the result, for operands of any width."""
+    """Integers of 8, 16, 32 or 64 bits wrap; `acc` as in Add."""
 
     acc: str = ""
 
@@ -121,7 +121,10 @@ class _Accumulated(_Reduction):
 
     def evaluate(self, x: Array) -> Array:
         if self.acc:
-            return wrap(np.asarray(self.fold(x.astype(np.int64))), self.acc)
+            count = prod(x.shape[a] for a in self.axes)
+            bits = largest(x).bit_length()
+            bits = bits + count.bit_length() if self.kind == "sum" else bits * count
+            return checked(self, np.asarray(self.fold(x.astype(np.int64 if bits < 63 else object))), self.acc)
         return np.asarray(self.fold(working(x)), x.dtype)
 
 

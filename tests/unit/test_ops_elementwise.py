@@ -135,9 +135,9 @@ BINARY: list[tuple[Op, tuple[str, ...]]] = [
     (ops.Add(), FLOATS + WRAPPING),
     (ops.Sub(), FLOATS + WRAPPING),
     (ops.Mul(), FLOATS + WRAPPING),
-    (ops.Add("i13"), WRAPPING + NARROW),
-    (ops.Sub("u5"), WRAPPING + NARROW),
-    (ops.Mul("i64"), WRAPPING + NARROW),
+    (ops.Add("i13"), ("i8", "u8", "i5", "u3", "i12")),
+    (ops.Sub("i33"), (*NARROW, "i32", "u16")),
+    (ops.Mul("i41"), (*NARROW, "i8", "u16")),
     (ops.Div(), FLOATS + WRAPPING),
     (ops.Mod(False), FLOATS + WRAPPING + NARROW),
     (ops.Mod(True), FLOATS + WRAPPING + NARROW),
@@ -218,7 +218,12 @@ def test_accumulators_of_sums_hold_what_the_operands_cannot() -> None:
     a = np.int8([127, -128, 1])
     assert check(ops.Add("i9"), a, a).tolist() == [254, -256, 2]
     assert check(ops.Mul("i16"), a, a).tolist() == [16129, 16384, 1]
-    assert check(ops.Sub("i4"), np.int8([7, -8]), np.int8([-8, 7]), names=["i4", "i4"]).tolist() == [-1, 1]
+    top = np.uint32([2**32 - 1])
+    assert check(ops.Mul("u64"), top, top).tolist() == [(2**32 - 1) ** 2]
+    with pytest.raises(OverflowError, match=r"sub: accumulator i4 overflows: \[-15, 15\]"):
+        base.evaluate(ops.Sub("i4"), [np.int8([7, -8]), np.int8([-8, 7])])
+    with pytest.raises(OverflowError, match="mul: accumulator i64 overflows"):
+        base.evaluate(ops.Mul("i64"), [top, top])
 
 
 @settings(max_examples=60, deadline=None)

@@ -87,7 +87,11 @@ def test_integer_sums_wrap_or_widen() -> None:
     x = np.int8([100, 100, 100])
     assert check(ops.ReduceSum((0,)), x).item() == 44
     assert check(ops.ReduceSum((0,), acc="i10"), x).item() == 300
-    assert check(ops.ReduceSum((0,), acc="u4"), np.int8([7, 7, 7]), names=["i4"]).item() == 5
+    assert check(ops.ReduceSum((0,), acc="u6"), np.int8([7, 7, 7]), names=["i4"]).item() == 21
+    with pytest.raises(OverflowError, match="reduce_sum: accumulator i8 overflows"):
+        base.evaluate(ops.ReduceSum((0,), acc="i8"), [x])
+    with pytest.raises(OverflowError, match="reduce_prod: accumulator i64 overflows"):
+        base.evaluate(ops.ReduceProd((0,), acc="i64"), [np.full(10, 100, np.int8)])
     assert check(ops.ReduceProd((0,), acc="i32"), x).item() == 1_000_000
 
 
