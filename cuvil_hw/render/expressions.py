@@ -1,8 +1,8 @@
 """One level2 op without side effects → one piece of C text.
 
-The ops compute modulo 2^bits; C computes in promoted types and arbitrary-width types widen. So a piece may be right only
-modulo 2^bits (`Code.exact` is False); it is cast where a consumer needs the value itself, and not where wrapping comes
-by itself (a sum inside a sum, an assignment).
+The ops compute modulo 2^bits; C computes in promoted types and arbitrary-width types widen. So a piece may be right
+only modulo 2^bits (`Code.exact` is False); it is cast where a consumer needs the value itself, and not where wrapping
+comes by itself (a sum inside a sum, an assignment).
 """
 
 from __future__ import annotations
@@ -17,10 +17,36 @@ from xdsl.ir import Attribute, Operation
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import SaturateOp
-from cuvil_hw.render import scalar
 from cuvil_hw.render.lang import Lang
-from cuvil_hw.render.scalar import AND, BOTH, CHOICE, EITHER, EQUAL, LESS, OR, PLUS, PRIMARY, SHIFT, TIMES, UNARY, XOR
-from cuvil_hw.render.scalar import Code, CType, at, cast, container_bits, declared, spelled, value_type, width
+from cuvil_hw.render.scalar import (
+    AND,
+    BOOL,
+    BOTH,
+    CHOICE,
+    EITHER,
+    EQUAL,
+    INT,
+    LESS,
+    OR,
+    PLUS,
+    PRIMARY,
+    SHIFT,
+    TIMES,
+    UNARY,
+    XOR,
+    Code,
+    CType,
+    at,
+    cast,
+    container_bits,
+    declared,
+    inexact,
+    integer,
+    real,
+    spelled,
+    value_type,
+    width,
+)  # fmt: skip
 
 # Operators that give the right result modulo 2^bits from operands that are right modulo 2^bits.
 RING: Mapping[str, tuple[str, int]] = {
@@ -66,11 +92,11 @@ class Expressions:
     def constant(self, op: arith.ConstantOp) -> Code:
         value, type = op.value, op.result.type
         if isinstance(value, FloatAttr) and isinstance(type, AnyFloat):
-            return scalar.real(value.value.data, type.bitwidth)
+            return real(value.value.data, type.bitwidth)
         if isinstance(value, IntegerAttr):
             if type == IntegerType(1):
-                return Code("true" if value.value.data else "false", PRIMARY, scalar.BOOL, literal=int(bool(value.value.data)))
-            return scalar.integer(value.value.data, width(type))
+                return Code("true" if value.value.data else "false", PRIMARY, BOOL, literal=int(bool(value.value.data)))
+            return integer(value.value.data, width(type))
         raise CuvilError(f"constant {op} is no scalar")
 
     def exact(self, code: Code, type: Attribute) -> Code:
@@ -84,9 +110,8 @@ class Expressions:
 
     def choose(self, cond: Code, then: Code, other: Code, type: Attribute) -> Code:
         """`cond ? then : other`."""
-        if value_type(type, self.lang).kind == "arbitrary" and then.type != other.type:
-            then, other = self.as_type(then, type), self.as_type(other, type)
-        elif isinstance(type, AnyFloat) and type.bitwidth == 16:
+        kind = value_type(type, self.lang)
+        if (kind.kind == "arbitrary" and then.type != other.type) or kind == CType("float", 16):
             then, other = self.as_type(then, type), self.as_type(other, type)
         elif not isinstance(type, AnyFloat):
             then, other = self._wide(then, other, type)
@@ -94,7 +119,7 @@ class Expressions:
         kind = then.type if then.type == other.type else self._promoted(then.type, other.type)
         return Code(text, CHOICE, kind, then.exact and other.exact, cond.reads | then.reads | other.reads)
 
-    # -- dispatch -------------------------------------------------------------------------------------------------------
+    # -- dispatch ----------------------------------------------------------------------------------------------------
 
     def _op(self, op: Operation, args: Sequence[Code]) -> Code:
         name = op.name
@@ -104,9 +129,11 @@ class Expressions:
         if name in RING:
             if result == IntegerType(1):
                 return self._logic(name, *exact)
-            return self._ring(*RING[name], *args, result)
+            sign, prec = RING[name]
+            return self.ring(sign, prec, args[0], args[1], result)
         if name in FLOAT:
-            return self._float_binary(*FLOAT[name], *exact, result)
+            sign, prec = FLOAT[name]
+            return self._float_binary(sign, prec, exact[0], exact[1], result)
         if name in HELPERS and (name.endswith("f") or result != IntegerType(1)):
             return self._call_helper(name, HELPERS[name], exact, result)
         if name in UNSIGNED_HELPERS:
@@ -117,22 +144,18 @@ class Expressions:
         if isinstance(op, SaturateOp):
             return self._saturate(op, exact[0])
         if isinstance(op, arith.CmpiOp):
-            return self._compare_ints(op.predicate.value.data, *exact, types[0])
+            return self._compare_ints(op.predicate.value.data, exact[0], exact[1], types[0])
         if isinstance(op, arith.CmpfOp):
             return self._compare_floats(op.predicate.value.data, *exact)
         if isinstance(op, arith.SelectOp):
             return self.choose(exact[0], args[1], args[2], result)
         match name:
             case "arith.divsi" | "arith.remsi":
-                a, b = self._wide(*exact, result)
-                sign = "/" if name == "arith.divsi" else "%"
-                # The quotient of the lowest value by -1 is one bit wider: only that wraps.
-                return self._finish(f"{at(a, TIMES)} {sign} {at(b, TIMES + 1)}", TIMES, self._quotient(sign, a, b), result)
+                return self._divide("/" if name == "arith.divsi" else "%", exact[0], exact[1], result)
             case "arith.divui" | "arith.remui":
-                bits = exact if self._index(types[0]) else [self._unsigned(a, result) for a in exact]
-                sign = "/" if name == "arith.divui" else "%"
-                kind = self._promoted(bits[0].type, bits[1].type)
-                return self._reinterpreted(Code(f"{at(bits[0], TIMES)} {sign} {at(bits[1], TIMES + 1)}", TIMES, kind), result)
+                a, b = exact if self._index(types[0]) else [self._unsigned(x, result) for x in exact]
+                text = f"{at(a, TIMES)} {'/' if name == 'arith.divui' else '%'} {at(b, TIMES + 1)}"
+                return self._reinterpreted(Code(text, TIMES, self._promoted(a.type, b.type)), result)
             case "arith.shli":
                 return self._shift_left(args[0], exact[1], result)
             case "arith.shrsi":
@@ -143,7 +166,7 @@ class Expressions:
                 return self._reinterpreted(Code(f"{at(a, UNARY)} >> {at(exact[1], UNARY)}", SHIFT, a.type), result)
             case "arith.extsi":
                 if types[0] == IntegerType(1):  # i1 is -1 or 0
-                    return Code(f"-{at(exact[0], UNARY)}", UNARY, scalar.INT)
+                    return Code(f"-{at(exact[0], UNARY)}", UNARY, INT)
                 return exact[0]
             case "arith.extui":
                 return exact[0] if types[0] == IntegerType(1) else self._unsigned(exact[0], types[0])
@@ -151,7 +174,7 @@ class Expressions:
                 return self._truncated(args[0], result)
             case "arith.index_cast":
                 if self._index(result):
-                    return exact[0] if exact[0].type == scalar.INT else cast(exact[0], scalar.INT, self.lang, self.lang.index)
+                    return exact[0] if exact[0].type == INT else cast(exact[0], INT, self.lang, self.lang.index)
                 return exact[0] if width(result) >= 32 else self._truncated(exact[0], result)
             case "arith.sitofp" | "arith.uitofp":
                 signed = name == "arith.sitofp" or types[0] == IntegerType(1)
@@ -175,10 +198,10 @@ class Expressions:
                 return self._unary_helper("abs", "return a < 0 ? ({T})-a : a;", exact, result)
             case "math.rsqrt":
                 root = self._function("sqrt", exact, result)
-                return self._float_binary("/", TIMES, scalar.real(1.0, root.type.bits), root, result)
+                return self._float_binary("/", TIMES, real(1.0, root.type.bits), root, result)
         raise CuvilError(f"level2 op {name} can't be rendered as {self.lang.name}; lower it to arith or math ops first")
 
-    # -- integers -------------------------------------------------------------------------------------------------------
+    # -- integers ----------------------------------------------------------------------------------------------------
 
     def _index(self, type: Attribute) -> bool:
         return isinstance(type, IndexType)
@@ -198,8 +221,10 @@ class Expressions:
     def _container(self, a: Code, type: Attribute) -> Code:
         """`a` computed in at least the bits of `type` (a shift takes its type from the left side alone)."""
         if self.lang.arbitrary:
-            return a if a.type.kind == "arbitrary" or width(type) <= 32 else cast(a, value_type(type, self.lang), self.lang)
-        if self._index(type) or width(type) <= 32 or a.type.bits > 32:
+            enough = a.type.kind == "arbitrary" or width(type) <= 32
+        else:
+            enough = self._index(type) or width(type) <= 32 or a.type.bits > 32
+        if enough:
             return a
         return cast(a, value_type(type, self.lang), self.lang)
 
@@ -219,11 +244,12 @@ class Expressions:
         if kind.kind == "arbitrary" or self.lang.arbitrary:
             fits = kind.bits <= bits and (kind.signed or kind.bits < bits)
             # Native arithmetic of narrow values can't leave its type: it is exact by construction.
-            return Code(text, prec, kind, right and (fits or self._index(type) or kind.kind == "int" and bits not in (8, 16)))
+            native = self._index(type) or (kind.kind == "int" and bits not in (8, 16))
+            return Code(text, prec, kind, right and (fits or native))
         wraps = bits in (8, 16, 32, 64) and not self._index(type)
-        return Code(text, prec, kind, right and not wraps or wraps and kind.bits == bits and kind.signed)
+        return Code(text, prec, kind, (right and not wraps) or (wraps and kind.bits == bits and kind.signed))
 
-    def _ring(self, sign: str, prec: int, a: Code, b: Code, type: Attribute) -> Code:
+    def ring(self, sign: str, prec: int, a: Code, b: Code, type: Attribute) -> Code:
         if sign in "+-*" and (folded := self._folded(sign, a, b, type)):
             return folded
         a, b = self._wide(a, b, type)
@@ -236,7 +262,8 @@ class Expressions:
         tight = UNARY if sign in "&|^" else prec
         left = at(a, prec if a.split is not None and a.split[0] == sign else tight)
         # Integer sums and products may be regrouped: both wrap, or are exact.
-        right = at(b, prec if sign in "+*" or (b.split is not None and b.split[0] == sign != "-") else max(tight, prec + 1))
+        regroup = sign in "+*" or (b.split is not None and b.split[0] == sign != "-")
+        right = at(b, prec if regroup else max(tight, prec + 1))
         if sign in "+-" and b.literal is not None and b.literal < 0 and b.prec == UNARY:
             sign, right = "-" if sign == "+" else "+", b.text.removeprefix("-")
         made = self._finish(f"{left} {sign} {right}", prec, common, type, right=a.exact and b.exact)
@@ -246,9 +273,9 @@ class Expressions:
         """x + 0, 0 + x, x - 0, x * 1, 1 * x; for indices also x * 0 and what two literals give."""
         if self._index(type) and a.literal is not None and b.literal is not None:
             both = {"+": a.literal + b.literal, "-": a.literal - b.literal, "*": a.literal * b.literal}
-            return scalar.integer(both[sign])
+            return integer(both[sign])
         if self._index(type) and sign == "*" and 0 in (a.literal, b.literal):
-            return scalar.integer(0)
+            return integer(0)
         unit = 1 if sign == "*" else 0
         if b.literal == unit:
             return a
@@ -263,36 +290,43 @@ class Expressions:
             return CType("arbitrary", common.bits + 1, common.signed or sign == "-")
         return common
 
+    def _divide(self, sign: str, a: Code, b: Code, type: Attribute) -> Code:
+        a, b = self._wide(a, b, type)
+        # The quotient of the lowest value by -1 is one bit wider: only that wraps.
+        return self._finish(f"{at(a, TIMES)} {sign} {at(b, TIMES + 1)}", TIMES, self._quotient(sign, a, b), type)
+
     def _quotient(self, sign: str, a: Code, b: Code) -> CType:
         common = self._promoted(a.type, b.type)
         if common.kind != "arbitrary":
             return common
-        return CType("arbitrary", a.type.bits + b.type.signed if sign == "/" else min(a.type.bits, b.type.bits + 1), common.signed)
+        bits = a.type.bits + b.type.signed if sign == "/" else min(a.type.bits, b.type.bits + 1)
+        return CType("arbitrary", bits, common.signed)
 
     def _logic(self, name: str, a: Code, b: Code) -> Code:
         sign, prec = LOGIC[name]
         if sign == "!=" and b.literal == 1:
-            return Code(f"!{at(a, UNARY)}", UNARY, scalar.BOOL)
+            return Code(f"!{at(a, UNARY)}", UNARY, BOOL)
         for one, other in ((a, b), (b, a)):
             if one.literal is not None and sign in ("&&", "||"):
                 return other if one.literal == (sign == "&&") else one
         tight = UNARY if sign == "!=" else EQUAL
-        sides = [at(x, prec if x.split and x.split[0] == sign else tight) for x in (a, b)]
-        return Code(f"{sides[0]} {sign} {sides[1]}", prec, scalar.BOOL, split=(sign, *sides))
+        left, right = (at(x, prec if x.split and x.split[0] == sign else tight) for x in (a, b))
+        return Code(f"{left} {sign} {right}", prec, BOOL, split=(sign, left, right))
 
     def _shift_left(self, a: Code, by: Code, type: Attribute) -> Code:
         if self.lang.arbitrary and not self._index(type):
             a = self.as_type(a, type)  # << keeps the type of its left side
             return Code(f"{at(a, UNARY)} << {at(by, UNARY)}", SHIFT, a.type)
         a = self._container(a, type)
-        return self._finish(f"{at(a, UNARY)} << {at(by, UNARY)}", SHIFT, self._promoted(a.type, a.type), type, right=a.exact)
+        kind = self._promoted(a.type, a.type)
+        return self._finish(f"{at(a, UNARY)} << {at(by, UNARY)}", SHIFT, kind, type, right=a.exact)
 
     def _truncated(self, a: Code, type: Attribute) -> Code:
         bits = width(type)
         if bits == 1:
-            return Code(f"({at(a, AND)} & 1) != 0", EQUAL, scalar.BOOL)
+            return Code(f"({at(a, AND)} & 1) != 0", EQUAL, BOOL)
         if self.lang.arbitrary or bits == container_bits(bits):
-            return scalar.inexact(a)
+            return inexact(a)
         box = container_bits(bits)
         spare = box - bits
         up = cast(a, CType("int", box, False), self.lang)
@@ -304,18 +338,20 @@ class Expressions:
         """The bits of a value of `type`, read as a number ≥ 0."""
         bits = width(type)
         if a.literal is not None:
-            return scalar.integer(a.literal % (1 << bits)) if bits < 64 else replace(a, text=f"{a.literal % (1 << bits)}ULL", type=CType("int", 64, False), prec=PRIMARY)
+            number = a.literal % (1 << bits)
+            wide = Code(f"{number}ULL", PRIMARY, CType("int", 64, False), literal=number)
+            return integer(number) if bits < 64 else wide
         if self.lang.arbitrary and not self._index(type):
             return cast(a, CType("arbitrary", bits, False), self.lang)
         if bits == container_bits(bits):
             return cast(a, CType("int", bits, False), self.lang)
-        mask = scalar.integer((1 << bits) - 1)
+        mask = integer((1 << bits) - 1)
         return Code(f"{at(a, UNARY)} & {mask.text}", AND, CType("int", max(32, container_bits(bits))))
 
     def _reinterpreted(self, a: Code, type: Attribute) -> Code:
         """An unsigned value as the signless value of `type` that has the same bits."""
         if self._index(type) or self.lang.arbitrary or width(type) == container_bits(width(type)):
-            return a if self._index(type) else scalar.inexact(a)
+            return a if self._index(type) else inexact(a)
         return self._truncated(a, type)
 
     def _saturate(self, op: SaturateOp, a: Code) -> Code:
@@ -330,7 +366,7 @@ class Expressions:
         source = value_type(op.value.type, self.lang)
         lo, hi = dtypes.int_range(dtype)
         x = Code("x", PRIMARY, source)
-        clipped = Code(f"x < {lo} ? {lo} : x > {scalar.integer(hi).text} ? {scalar.integer(hi).text} : x", CHOICE, source)
+        clipped = Code(f"x < {lo} ? {lo} : x > {integer(hi).text} ? {integer(hi).text} : x", CHOICE, source)
         wrapped = clipped if signed else self._truncated(clipped, result)
         out, name = declared(result, self.lang), f"saturate_i{source.bits}_{dtype}"
         body = f"return {cast(wrapped, value_type(result, self.lang), self.lang).text};"
@@ -344,9 +380,9 @@ class Expressions:
         elif type != IntegerType(1):
             a, b = self._wide(a, b, type)
         tight = SHIFT + 1
-        return Code(f"{at(a, tight)} {sign} {at(b, tight)}", EQUAL if predicate < 2 else LESS, scalar.BOOL)
+        return Code(f"{at(a, tight)} {sign} {at(b, tight)}", EQUAL if predicate < 2 else LESS, BOOL)
 
-    # -- floats and helper functions -------------------------------------------------------------------------------------
+    # -- floats and helper functions --------------------------------------------------------------------------------
 
     def _to_float(self, a: Code, type: Attribute) -> Code:
         kind = value_type(type, self.lang)
@@ -365,16 +401,18 @@ class Expressions:
         (a, b), bits = self._float_operands((a, b), type)
         left, right = at(a, prec), at(b, prec + 1)
         exact = value_type(type, self.lang).bits != 16
-        return Code(f"{left} {sign} {right}", prec, CType("float", bits), exact, split=(sign, left, right) if exact else None)
+        split = (sign, left, right) if exact else None
+        return Code(f"{left} {sign} {right}", prec, CType("float", bits), exact, split=split)
 
     def _function(self, name: str, args: Sequence[Code], type: Attribute) -> Code:
         args, bits = self._float_operands(args, type)
         called = self.lang.math_f32.format(name=name) if bits == 32 else name
-        return Code(f"{called}({', '.join(a.text for a in args)})", PRIMARY, CType("float", bits), bits == value_type(type, self.lang).bits)
+        exact = bits == value_type(type, self.lang).bits
+        return Code(f"{called}({', '.join(a.text for a in args)})", PRIMARY, CType("float", bits), exact)
 
     def _call_helper(self, op: str, body: str, args: Sequence[Code], type: Attribute) -> Code:
-        kind = declared(type, self.lang)
-        suffix = kind if self._index(type) else f"{'f' if isinstance(type, AnyFloat) else 'i'}{value_type(type, self.lang).bits}"
+        kind, letter = declared(type, self.lang), "f" if isinstance(type, AnyFloat) else "i"
+        suffix = kind if self._index(type) else f"{letter}{value_type(type, self.lang).bits}"
         name = f"{op.removeprefix('arith.').removesuffix('si').removesuffix('f')}_{suffix}"
         self.helpers[name] = f"{self.lang.helper} {kind} {name}({kind} a, {kind} b) {{ {body} }}"
         return Code(f"{name}({', '.join(a.text for a in args)})", PRIMARY, value_type(type, self.lang))
@@ -397,14 +435,14 @@ class Expressions:
         plain = {1: "==", 2: ">", 3: ">=", 4: "<", 5: "<=", 13: "!="}
         negated = {9: "<=", 10: "<", 11: ">=", 12: ">"}
         if predicate in plain:
-            return Code(f"{left} {plain[predicate]} {right}", EQUAL if predicate in (1, 13) else LESS, scalar.BOOL)
+            return Code(f"{left} {plain[predicate]} {right}", EQUAL if predicate in (1, 13) else LESS, BOOL)
         if predicate in negated:
-            return Code(f"!({left} {negated[predicate]} {right})", UNARY, scalar.BOOL)
+            return Code(f"!({left} {negated[predicate]} {right})", UNARY, BOOL)
         if predicate in (0, 15):
-            return Code("true" if predicate else "false", PRIMARY, scalar.BOOL, literal=int(predicate == 15))
+            return Code("true" if predicate else "false", PRIMARY, BOOL, literal=int(predicate == 15))
         name = {6: "one", 7: "ord", 8: "ueq", 14: "uno"}[predicate]
         if a == b and name in ("ord", "uno") and a.atom:
-            return Code(f"{left} {'==' if name == 'ord' else '!='} {right}", EQUAL, scalar.BOOL)
+            return Code(f"{left} {'==' if name == 'ord' else '!='} {right}", EQUAL, BOOL)
         body = {
             "one": "return a < b || a > b;",
             "ord": "return a == a && b == b;",
@@ -414,4 +452,4 @@ class Expressions:
         kind = spelled(CType("float", max(a.type.bits, b.type.bits)), self.lang)
         helper = f"{name}_f{max(a.type.bits, b.type.bits)}"
         self.helpers[helper] = f"{self.lang.helper} {self.lang.boolean} {helper}({kind} a, {kind} b) {{ {body} }}"
-        return Code(f"{helper}({a.text}, {b.text})", PRIMARY, scalar.BOOL)
+        return Code(f"{helper}({a.text}, {b.text})", PRIMARY, BOOL)

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-C_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "
-    "NULL NAN INFINITY main".split()
+_C_KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "bool true false NULL NAN INFINITY main"
 )
-CPP_KEYWORDS = C_KEYWORDS | frozenset(
+C_KEYWORDS = frozenset(_C_KEYWORDS.split())
+_CPP_KEYWORDS = (
     "alignas alignof and and_eq asm bitand bitor catch class compl constexpr const_cast decltype delete dynamic_cast "
-    "explicit export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public "
-    "reinterpret_cast static_assert static_cast template this thread_local throw try typeid typename using virtual "
-    "wchar_t xor xor_eq std hls cuvil".split()
+    "explicit export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "
+    "public reinterpret_cast static_assert static_cast template this thread_local throw try typeid typename using "
+    "virtual wchar_t xor xor_eq std hls cuvil"
 )
+CPP_KEYWORDS = C_KEYWORDS | frozenset(_CPP_KEYWORDS.split())
 # C library functions: a kernel or variable of that name would hide them or clash with their declaration.
-C_LIBRARY = frozenset(
-    "abs acos asin atan ceil cos cosh erf exp exp2 expm1 fabs floor fma fmax fmin fmod j0 j1 jn y0 y1 yn gamma log log1p "
-    "log2 logb pow rint round remainder signbit sin sinh sqrt tan tanh trunc div exit free index isnan isinf labs malloc "
-    "memcpy memset printf rand signal sleep strlen time truncf expf logf sqrtf".split()
+_C_LIBRARY = (
+    "abs acos asin atan ceil cos cosh erf exp exp2 expm1 fabs floor fma fmax fmin fmod j0 j1 jn y0 y1 yn gamma log "
+    "log1p log2 logb pow rint round remainder signbit sin sinh sqrt tan tanh trunc div exit free index isnan isinf "
+    "labs malloc memcpy memset printf rand signal sleep strlen time truncf expf logf sqrtf"
 )
+C_LIBRARY = frozenset(_C_LIBRARY.split())
 
 # C99 name of each op of the math dialect (and of arith's IEEE-2008 ops), for double.
 C_MATH: Mapping[str, str] = {
@@ -39,13 +42,15 @@ C_MATH: Mapping[str, str] = {
 class Lang:
     """Everything that the walker needs to know of a language. Templates are str.format strings.
 
-    `native`: signed integer type by width; `unsigned` of {}: its unsigned twin; `arbitrary` and `arbitrary_unsigned`:
+    `native`, `native_unsigned`: integer types by width; `arbitrary` and `arbitrary_unsigned`:
     types of any width whose operators widen, "" when there are only native types; `cast`: {type}, {x};
     `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
     `linkage`: what a function definition starts with, by `cuvil.role`; `pointer`: a memory parameter ({const}, {type},
     {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
-    `bind`: how a memory is placed, by value of `cuvil.bind`; `pipeline` ({ii}), `unroll`: first line of a loop's body;
-    `partition`, `reshape` ({name}, {dim} from 1); `table`: start of a constant table ({type}, {name});
+    `axis_*`: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}); `port`: a
+    line per port of a design; `bind`: how a memory ({name}) is placed, by value of `cuvil.bind` ({kind} of memory);
+    `pipeline` ({ii}), `unroll`: first line of a loop's body; `partition`, `reshape` ({name}, {dim} from 1);
+    `independent`: accesses of different iterations never meet; `table`: start of a constant table ({type}, {name});
     `dataflow`: first line, line before the calls, a call ({name}, {call}), line after; `math`: function names, and
     `math_f32` ({name}) how their float twin is called. A template that is "" prints nothing.
     """
@@ -75,12 +80,17 @@ class Lang:
     stream_local: str = ""
     stream_read: str = ""
     stream_write: str = ""
+    axis_param: str = ""
+    axis_read: str = ""
+    axis_write: str = ""
+    port: str = ""
     dataflow: tuple[str, str, str, str] = ("", "", "{call};", "")
     pipeline: str = ""
     unroll: str = ""
     bind: Mapping[str, str] = field(default_factory=dict)
     partition: str = ""
     reshape: str = ""
+    independent: str = ""
 
 
 _NATIVE = {8: "int8_t", 16: "int16_t", 32: "int32_t", 64: "int64_t"}
@@ -101,7 +111,7 @@ C99 = Lang(
     preamble="#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n",
 )
 
-_STORAGE = "#pragma HLS bind_storage variable={name} type=ram_2p impl="
+_STORAGE = "#pragma HLS bind_storage variable={name} type={kind} impl="
 
 HLS_CPP = Lang(
     name="HLS C++",
@@ -126,6 +136,10 @@ HLS_CPP = Lang(
     stream_local='hls::stream<{word}, {depth}> {name}("{name}");',
     stream_read="{word} = {stream}.read();",
     stream_write="{stream}.write({word});",
+    axis_param="hls::stream<ap_axiu<{bits}, 0, 0, 0> >& {name}",
+    axis_read="cuvil::axis_to_stream<{bits}, {type}, {lanes}, {count}>({port}, {stream})",
+    axis_write="cuvil::stream_to_axis<{bits}, {type}, {lanes}, {count}>({stream}, {port})",
+    port="#pragma HLS interface axis port={name}",
     dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
     pipeline="#pragma HLS pipeline II={ii}",
     unroll="#pragma HLS unroll",
@@ -137,4 +151,5 @@ HLS_CPP = Lang(
     },
     partition="#pragma HLS array_partition variable={name} complete dim={dim}",
     reshape="#pragma HLS array_reshape variable={name} complete dim={dim}",
+    independent="#pragma HLS dependence variable={name} type=inter dependent=false",
 )

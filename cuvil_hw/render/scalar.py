@@ -63,7 +63,7 @@ def width(type: Attribute) -> int:
     if isinstance(type, IndexType):
         return 32
     if isinstance(type, IntegerType):
-        return type.width.data
+        return int(type.width.data)
     raise CuvilError(f"{type} is not an integer type of level2")
 
 

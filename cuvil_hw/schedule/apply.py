@@ -44,22 +44,25 @@ class Nest:
         return self.layouts.get(buffer.name, tuple(range(buffer.type.rank)))
 
 
-def apply(kernel: Kernel, nest: Nest, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int) -> func.FuncOp:
+def apply(
+    kernel: Kernel, nest: Nest, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
+) -> func.FuncOp:
     """The function @symbol(inputs…, output) of role "kernel". `layer`: number in saturation counters."""
     names = [*kernel.inputs, kernel.output]
     block = Block(arg_types=[memory_type(buffers[n], nest.layout(buffers[n])) for n in names])
-    lowering = _Lowering(kernel, nest, buffers, dict(zip(names, block.args, strict=True)), Emitter(block, tables, layer))
-    lowering.run()
+    memories = dict(zip(names, block.args, strict=True))
+    _Lowering(kernel, nest, buffers, memories, Emitter(block, tables, layer)).run()
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
     op.attributes["cuvil.role"] = StringAttr("kernel")
     op.attributes["cuvil.args"] = ArrayAttr([StringAttr(n) for n in names])
-    op.attributes["cuvil.comment"] = StringAttr(" ".join(filter(None, [f"{kernel.name}: {', '.join(kernel.ops)}", kernel.loc])))
+    where = f", {kernel.loc}" if kernel.loc else ""
+    op.attributes["cuvil.comment"] = StringAttr(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
     return op
 
 
 def memory_type(buffer: Buffer, layout: Layout) -> MemRefType[Any]:
-    """The memory that holds a buffer. Unsigned integers between the native widths lie zero-extended in their container."""
+    """The memory that holds a buffer. Unsigned integers of odd widths lie zero-extended in their container."""
     shape = [buffer.type.shape[d] for d in layout]
     width = _boxed(buffer.type.dtype)
     return MemRefType(IntegerType(width) if width else level2.signless(buffer.type.dtype), shape)

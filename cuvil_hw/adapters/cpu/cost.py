@@ -20,20 +20,19 @@ VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 5
 def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
     """Cycles of the arithmetic, with as many lanes as the schedule and the machine's registers allow."""
     bits = VECTOR_BITS.get(profile.setting("march", ""), 128)
-    element = 8 * dtypes.to_numpy(kernel.reduce.dtype if kernel.reduce else kernel.type.dtype).itemsize
-    wanted = int(schedule.option("lanes", "1"))
-    extents = [i.extent for i in vectorizable(kernel)] if kernel.reduce else [kernel.type.size]
-    lanes = min(wanted, max(extents, default=1)) if kernel.reduce else max(extents, default=1)
-    width = min(lanes, bits // element)
-    # One accumulator waits for itself; independent ones overlap.
-    chains = max(1.0, lanes / max(width, 1))
-    stall = max(1.0, _LATENCY / (chains * _PIPES)) if kernel.reduce else 1.0
-    tail = -(-max(extents, default=1) // max(lanes, 1)) * lanes / max(max(extents, default=1), 1) if kernel.reduce else 1.0
-    cycles = 0.0
+    reduce = kernel.reduce
+    width = max(1, bits // (8 * dtypes.to_numpy(reduce.dtype if reduce else kernel.type.dtype).itemsize))
+    if reduce is None:
+        lanes, waste, stall = min(width, max(kernel.type.size, 1)), 1.0, 1.0
+    else:
+        extent = max((i.extent for i in vectorizable(kernel)), default=1)
+        tile = min(int(schedule.option("lanes", "1")), extent)
+        lanes = min(tile, width)
+        # The last vector of a tile may be partly empty; one accumulator waits for itself, independent ones overlap.
+        vectors = -(-tile // lanes)
+        waste = vectors * lanes / tile
+        stall = max(1.0, _LATENCY / vectors / _PIPES)
+    cycles = kernel.type.size / lanes
     for (op, _), count in kernel.op_counts().items():
-        if op in _CALLS:
-            cycles += _CALLS[op] * count
-        else:
-            cycles += _CYCLES.get(op, 1.0) * count / max(width, 1) / _PIPES * stall * tail
-    cycles += kernel.type.size / max(width, 1)
+        cycles += _CALLS[op] * count if op in _CALLS else _CYCLES.get(op, 1.0) * count / lanes / _PIPES * stall * waste
     return Estimate(seconds=cycles / profile.clock_hz, cycles=max(1, round(cycles)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import platform
 import time
@@ -11,7 +12,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import _ctypes
 import numpy as np
 
 from cuvil_hw.dtypes import to_numpy
@@ -51,7 +51,7 @@ def _foreign(what: str, machine: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CpuDevice:
     name: str
     interface: str

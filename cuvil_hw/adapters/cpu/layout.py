@@ -1,4 +1,4 @@
-"""Which iterator of each kernel becomes vector lanes, and how the buffers lie in memory so that its loads are contiguous.
+"""Which iterator of each kernel becomes vector lanes, and how buffers lie in memory so that its loads are contiguous.
 
 Inputs and outputs keep their logical order: they are the caller's memory. Temporaries and constants may be permuted;
 constants are permuted once, when the program is loaded.
@@ -16,7 +16,7 @@ from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`vectors`: vector iterator by kernel name ("": none); `layouts`: physical order by buffer, logical where absent."""
+    """`vectors`: vector iterator by kernel name ("": none); `layouts`: physical order by buffer, else logical."""
 
     vectors: Mapping[str, str]
     layouts: Mapping[str, Layout]

@@ -1,0 +1,451 @@
+"""One level2 function → text.
+
+A value that is used once is written where it is used, unless something in between writes the memory that it reads.
+Loop-carried values become variables that are assigned at the end of the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from xdsl.dialects import arith, func, memref, scf
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerAttr, MemRefType
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.level2 import AxisReadOp, AxisType, AxisWriteOp, StreamOp, StreamReadOp, StreamType, StreamWriteOp
+from cuvil_hw.render.expressions import Expressions
+from cuvil_hw.render.inline import home, is_expression, writes
+from cuvil_hw.render.lang import Lang
+from cuvil_hw.render.names import Names, comment_lines, text_of
+from cuvil_hw.render.scalar import INT, PLUS, PRIMARY, TIMES, Code, CType, declared, integer, native_type, value_type
+
+INDEX = IndexType()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory in the text. `flat`: indexed by one number, row by row."""
+
+    name: str
+    shape: tuple[int, ...]
+    element: CType
+    flat: bool
+
+
+@dataclass
+class Function:
+    op: func.FuncOp
+    lang: Lang
+    symbols: Mapping[str, str]
+    expressions: Expressions
+    written: set[int]
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    codes: dict[SSAValue, Code] = field(default_factory=dict)
+    pending: dict[SSAValue, Code] = field(default_factory=dict)
+    variables: dict[SSAValue, str] = field(default_factory=dict)
+    memories: dict[SSAValue, Memory] = field(default_factory=dict)
+    calls_begun: bool = False
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.lang.keywords | frozenset(self.symbols.values()))
+
+    # -- the function ------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        return text_of(self.op, "cuvil.role") or "kernel"
+
+    def signature(self) -> str:
+        params = [self._parameter(i, arg) for i, arg in enumerate(self.op.body.block.args)]
+        results = self.op.function_type.outputs.data
+        linkage = self.lang.linkage.get(self.role)
+        if linkage is None:
+            have = ", ".join(self.lang.linkage)
+            raise CuvilError(f"{self.lang.name} has no functions of role {self.role!r}; it has: {have}")
+        if results:
+            if len(results) > 1:
+                what = f"function {self.op.sym_name.data} returns {len(results)} values"
+                raise CuvilError(f"{what}; return one, or use memory")
+            linkage = linkage.replace("void", declared(results[0], self.lang))
+        return f"{linkage} {self.symbols[self.op.sym_name.data]}({', '.join(params)})"
+
+    def _parameter(self, position: int, arg: SSAValue) -> str:
+        hints = self.op.attributes.get("cuvil.args")
+        given = hints.data[position].data if hints is not None else arg.name_hint  # type: ignore[attr-defined]
+        name = self.names.new(given or f"arg{position}")
+        if isinstance(arg.type, MemRefType):
+            shape = tuple(arg.type.get_shape())
+            element = value_type(arg.type.element_type, self.lang)
+            self.memories[arg] = Memory(name, shape, element, True)
+            const = "" if position in self.written else "const "
+            size = max(prod(shape), 1)
+            kind = declared(arg.type.element_type, self.lang)
+            return self.lang.pointer.format(const=const, type=kind, name=name, size=size)
+        if isinstance(arg.type, StreamType | AxisType):
+            self.codes[arg] = Code(name, PRIMARY, INT)
+            if isinstance(arg.type, AxisType):
+                template = self._supported(self.lang.axis_param, "AXI4-Stream ports")
+                return template.format(bits=arg.type.bits.data, name=name)
+            return self.lang.stream_param.format(word=self._word(arg.type), name=name)
+        self.codes[arg] = Code(name, PRIMARY, value_type(arg.type, self.lang))
+        return f"{declared(arg.type, self.lang)} {name}"
+
+    def text(self) -> str:
+        signature = self.signature()
+        head = comment_lines(text_of(self.op, "cuvil.comment"))
+        if self.role == "dataflow":
+            for arg in self.op.body.block.args:
+                if isinstance(arg.type, AxisType):
+                    self._template(self.lang.port.format(name=self.codes[arg].text))
+            self._template(self.lang.dataflow[0])
+        end = self.block(self.op.body.block)
+        if self.calls_begun:
+            self._template(self.lang.dataflow[3])
+        if end is not None and end.operands:
+            code = self.expressions.as_type(self.use(end.operands[0]), end.operands[0].type)
+            self.line(f"return {code.text};")
+        return "\n".join([*head, f"{signature} {{", *self.lines, "}", ""])
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def _template(self, text: str) -> None:
+        if text:
+            self.line(text)
+
+    def _supported(self, template: str, what: str) -> str:
+        if not template:
+            raise CuvilError(f"{self.lang.name} has no {what}")
+        return template
+
+    def _word(self, type: StreamType) -> str:
+        template = self._supported(self.lang.word, "streams")
+        return template.format(type=declared(type.element, self.lang), lanes=type.lanes.data)
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def use(self, value: SSAValue) -> Code:
+        """The text of a value, where it is used."""
+        if value in self.pending:
+            return self.pending.pop(value)
+        return self.codes[value]
+
+    def exact(self, value: SSAValue) -> Code:
+        return self.expressions.exact(self.use(value), value.type)
+
+    def place(self, op: Operation, code: Code) -> None:
+        """Keep the code of an op's result: for its only use, or in a variable."""
+        value = op.results[0]
+        uses = list(value.uses)
+        if not uses:
+            return
+        if code.atom:
+            self.codes[value] = code
+        elif len(uses) == 1 and home(uses[0].operation) is home(op):
+            self.pending[value] = code
+        else:
+            self.define(value, code)
+
+    def define(self, value: SSAValue, code: Code) -> None:
+        """A constant variable that holds `code` from here on."""
+        name = self.names.new(self._hint(value))
+        kind = declared(value.type, self.lang)
+        self.line(f"const {kind} {name} = {code.text};")
+        self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
+
+    def _hint(self, value: SSAValue) -> str:
+        op = value.owner
+        if isinstance(op, Operation):
+            given = text_of(op, "cuvil.name")
+            if given:
+                return given
+            if isinstance(op, memref.LoadOp):
+                return f"{self.memories[op.memref].name}_v"
+        return value.name_hint or ("i" if value.type == INDEX else "t")
+
+    def flush(self, changed: set[str]) -> None:
+        """Read what is about to be overwritten into variables."""
+        for value, code in list(self.pending.items()):
+            if code.reads & changed:
+                del self.pending[value]
+                self.define(value, code)
+
+    def element(self, buffer: SSAValue, indices: Sequence[SSAValue]) -> str:
+        memory = self.memories[buffer]
+        codes = [self.exact(i) for i in indices]
+        if not memory.flat:
+            return memory.name + "".join(f"[{c.text}]" for c in codes)
+        total: Code = integer(0)
+        for extent, code in zip(memory.shape, codes, strict=True):
+            scaled = self.expressions.ring("*", TIMES, total, integer(extent), INDEX)
+            total = self.expressions.ring("+", PLUS, scaled, code, INDEX)
+        return f"{memory.name}[{total.text}]"
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> Operation | None:
+        """All ops but the terminator, which is returned."""
+        for op in block.ops:
+            if isinstance(op, scf.YieldOp | func.ReturnOp):
+                return op
+            self.statement(op)
+        return None
+
+    def statement(self, op: Operation) -> None:
+        match op:
+            case arith.ConstantOp():
+                self.codes[op.result] = self.expressions.constant(op)
+            case memref.GetGlobalOp():
+                kind = op.memref.type
+                assert isinstance(kind, MemRefType)
+                name = self.symbols[op.name_.root_reference.data]
+                memory = Memory(name, tuple(kind.get_shape()), native_type(kind.element_type), False)
+                self.memories[op.memref] = memory
+                self._annotate(op, name)
+            case memref.AllocaOp() | memref.AllocOp():
+                self._declare(op)
+            case memref.LoadOp():
+                memory = self.memories[op.memref]
+                inner = frozenset().union(*(self._peek(i).reads for i in op.indices)) if op.indices else frozenset()
+                text = self.element(op.memref, list(op.indices))
+                self.place(op, Code(text, PRIMARY, memory.element, reads=inner | {memory.name}))
+            case memref.StoreOp():
+                self._store(op)
+            case scf.ForOp():
+                self._for(op)
+            case scf.IfOp():
+                self._if(op)
+            case func.CallOp():
+                self._call(op)
+            case StreamOp():
+                name = self.names.new(text_of(op, "cuvil.name") or "fifo")
+                fifo, depth = op.output.type, op.depth.value.data
+                assert isinstance(fifo, StreamType)
+                self._template(self.lang.stream_local.format(word=self._word(fifo), depth=depth, name=name))
+                self.codes[op.output] = Code(name, PRIMARY, INT)
+            case StreamReadOp() | StreamWriteOp():
+                word, stream = self.memories[op.word].name, self.codes[op.stream].text
+                reads = isinstance(op, StreamReadOp)
+                if reads:
+                    self.flush({word})
+                self.line((self.lang.stream_read if reads else self.lang.stream_write).format(word=word, stream=stream))
+            case AxisReadOp() | AxisWriteOp():
+                self._axis(op)
+            case memref.DeallocOp():
+                pass
+            case _:
+                self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
+
+    def _peek(self, value: SSAValue) -> Code:
+        return self.pending.get(value) or self.codes[value]
+
+    def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
+        kind = op.memref.type
+        assert isinstance(kind, MemRefType)
+        shape, name = tuple(kind.get_shape()), self.names.new(text_of(op, "cuvil.name") or "buffer")
+        element = declared(kind.element_type, self.lang)
+        if "cuvil.word" in op.attributes and self.lang.word:
+            text = f"{self.lang.word.format(type=element, lanes=shape[0])} {name};"
+        else:
+            text = f"{element} {name}{''.join(f'[{max(n, 1)}]' for n in shape)};"
+        self.line(self.lang.static.format(text) if "cuvil.static" in op.attributes else text)
+        self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False)
+        self._annotate(op, name)
+
+    def _annotate(self, op: Operation, name: str) -> None:
+        bind = text_of(op, "cuvil.bind")
+        if bind and self.lang.bind:
+            if bind not in self.lang.bind:
+                raise CuvilError(f"{self.lang.name} can't bind {name} to {bind!r}; it has: {', '.join(self.lang.bind)}")
+            kind = "rom_2p" if isinstance(op, memref.GetGlobalOp) else "ram_2p"
+            self._template(self.lang.bind[bind].format(name=name, kind=kind))
+        if "cuvil.independent" in op.attributes and self.lang.independent:
+            self._template(self.lang.independent.format(name=name))
+        for key, template in (("cuvil.partition", self.lang.partition), ("cuvil.reshape", self.lang.reshape)):
+            dims = op.attributes.get(key)
+            if isinstance(dims, DenseArrayBase):
+                for dim in dims.get_values():
+                    self._template(template.format(name=name, dim=int(dim) + 1))
+
+    def _store(self, op: memref.StoreOp) -> None:
+        memory = self.memories[op.memref]
+        value = self.use(op.value)
+        target = self.element(op.memref, list(op.indices))
+        self.flush({memory.name})
+        self.assign(target, value, op.value)
+
+    def assign(self, target: str, code: Code, value: SSAValue) -> None:
+        """`target = code`, which wraps by itself; `x = x + y` as `x += y`."""
+        if code.text == target:
+            return
+        half = getattr(value.type, "bitwidth", 0) == 16 and code.type.kind == "float"
+        if code.split is not None and code.split[1] == target and code.split[0] in "+-*/&|^" and not half:
+            self.line(f"{target} {code.split[0]}= {_bare(code.split[2])};")
+        else:
+            self.line(f"{target} = {code.text};")
+
+    def _for(self, op: scf.ForOp) -> None:
+        names = []
+        arguments = list(op.body.block.args)
+        for init, arg in zip(op.iter_args, arguments[1:], strict=True):
+            if init in self.variables and len(list(init.uses)) == 1:
+                names.append(self.variables[init])  # nobody else wants its old value: go on with it
+                continue
+            code = self.use(init)
+            name = self.names.new(_carried_hint(op, arg) or "acc")
+            self.line(f"{declared(arg.type, self.lang)} {name} = {code.text};")
+            names.append(name)
+        lower, upper, step = (self._bound(v) for v in (op.lb, op.ub, op.step))
+        self.flush(self._changed(op.body))
+        for line in comment_lines(text_of(op, "cuvil.comment")):
+            self.line(line)
+        with self.names.scope():
+            name = self.names.new(text_of(op, "cuvil.name") or arguments[0].name_hint or "i")
+            by = f"++{name}" if step.literal == 1 else f"{name} += {step.text}"
+            kind = declared(arguments[0].type, self.lang)
+            self.line(f"for ({kind} {name} = {lower.text}; {name} < {upper.text}; {by}) {{")
+            self.depth += 1
+            pipeline = op.attributes.get("cuvil.pipeline")
+            if isinstance(pipeline, IntegerAttr):
+                self._template(self.lang.pipeline.format(ii=pipeline.value.data))
+            if "cuvil.unroll" in op.attributes:
+                self._template(self.lang.unroll)
+            self.codes[arguments[0]] = Code(name, PRIMARY, value_type(arguments[0].type, self.lang))
+            for arg, variable in zip(arguments[1:], names, strict=True):
+                self._variable(arg, variable)
+            end = self.block(op.body.block)
+            self._assign_all(names, list(end.operands) if end is not None else [])
+            self.depth -= 1
+        self.line("}")
+        for result, variable in zip(op.results, names, strict=True):
+            self._variable(result, variable)
+
+    def _variable(self, value: SSAValue, name: str) -> None:
+        self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
+        self.variables[value] = name
+
+    def _bound(self, value: SSAValue) -> Code:
+        """A loop bound, computed before the loop."""
+        code = self.exact(value)
+        if code.atom:
+            return code
+        self.define(value, code)
+        return self.codes[value]
+
+    def _assign_all(self, names: Sequence[str], values: Sequence[SSAValue]) -> None:
+        """Assign all variables as if at once."""
+        codes = [self.use(v) for v in values]
+        for i, (name, code) in enumerate(zip(names, codes, strict=True)):
+            later = [c.text for c in codes[i + 1 :]]
+            if code.text != name and any(re.search(rf"\b{name}\b", t) for t in later):
+                kept = self.names.new(f"next_{name}")
+                self.line(f"const {declared(values[i].type, self.lang)} {kept} = {code.text};")
+                codes[i] = replace(code, text=kept, prec=PRIMARY, split=None)
+        for name, code, value in sorted(
+            zip(names, codes, values, strict=True), key=lambda x: x[1].text.startswith("next_")
+        ):
+            self.assign(name, code, value)
+
+    def _changed(self, region: Region) -> set[str]:
+        """Names of the memories in scope that the region writes."""
+        values = [v for op in region.walk() for v in writes(op)]
+        return {self.memories[v].name for v in values if v in self.memories}
+
+    def _if(self, op: scf.IfOp) -> None:
+        if is_expression(op):
+            cond = self.exact(op.cond)
+            then, other = self._side(op.true_region.block), self._side(op.false_region.block)
+            self.place(op, self.expressions.choose(cond, then, other, op.results[0].type))
+            return
+        cond = self.exact(op.cond)
+        self.flush(self._changed(op.true_region) | self._changed(op.false_region))
+        names = []
+        for result in op.results:
+            name = self.names.new(text_of(op, "cuvil.name") or result.name_hint or "t")
+            self.line(f"{declared(result.type, self.lang)} {name};")
+            names.append(name)
+        self.line(f"if ({cond.text}) {{")
+        self._branch(op.true_region.block, names)
+        ops = list(op.false_region.block.ops) if op.false_region.blocks else []
+        if any(not isinstance(o, scf.YieldOp) or o.operands for o in ops):
+            self.line("} else {")
+            self._branch(op.false_region.block, names)
+        self.line("}")
+        for result, name in zip(op.results, names, strict=True):
+            self._variable(result, name)
+
+    def _side(self, block: Block) -> Code:
+        end = self.block(block)
+        assert end is not None
+        return self.use(end.operands[0])
+
+    def _branch(self, block: Block, names: Sequence[str]) -> None:
+        self.depth += 1
+        with self.names.scope():
+            end = self.block(block)
+            self._assign_all(names, list(end.operands) if end is not None else [])
+        self.depth -= 1
+
+    def _call(self, op: func.CallOp) -> None:
+        args = []
+        for value in op.arguments:
+            if isinstance(value.type, MemRefType):
+                args.append(self.memories[value].name)
+            elif isinstance(value.type, StreamType):
+                args.append(self.codes[value].text)
+            else:
+                args.append(self.expressions.as_type(self.use(value), value.type).text)
+        self.flush({self.memories[v].name for v in op.arguments if v in self.memories})
+        name = self.symbols[op.callee.root_reference.data]
+        call = f"{name}({', '.join(args)})"
+        if self.role == "dataflow":
+            self._process(text_of(op, "cuvil.name") or name, call)
+        elif op.results:
+            result = op.results[0]
+            self.define(result, Code(call, PRIMARY, value_type(result.type, self.lang)))
+        else:
+            self.line(f"{call};")
+
+    def _process(self, name: str, call: str) -> None:
+        """One of the concurrent calls of a dataflow function."""
+        if not self.calls_begun:
+            self._template(self.lang.dataflow[1])
+            self.calls_begun = True
+        self.line(self.lang.dataflow[2].format(name=name, call=call))
+
+    def _axis(self, op: AxisReadOp | AxisWriteOp) -> None:
+        reads = isinstance(op, AxisReadOp)
+        template = self._supported(self.lang.axis_read if reads else self.lang.axis_write, "AXI4-Stream ports")
+        port, stream = self.codes[op.port].text, self.codes[op.stream].text
+        kind, bus = op.stream.type, op.port.type
+        assert isinstance(kind, StreamType)
+        assert isinstance(bus, AxisType)
+        bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
+        element = declared(kind.element, self.lang)
+        call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream)
+        self._process(f"{'read' if reads else 'write'}_{port}", call)
+
+
+def _bare(side: str) -> str:
+    """The right side of `x = x + (side)`, without the parentheses that only the operator needed."""
+    if not (side.startswith("(") and side.endswith(")")):
+        return side
+    depth = 0
+    for i, c in enumerate(side):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and i < len(side) - 1:
+            return side
+    return side[1:-1]
+
+
+def _carried_hint(op: scf.ForOp, arg: SSAValue) -> str:
+    hints = op.attributes.get("cuvil.carried")
+    position = list(op.body.block.args).index(arg) - 1  # type: ignore[arg-type]
+    if hints is not None:
+        return hints.data[position].data  # type: ignore[attr-defined,no-any-return]
+    return arg.name_hint or ""
