@@ -9,6 +9,11 @@
 // as accumulators do, uses only the low half, the rest is dead code, and loops still vectorise. A result beyond 128 bits
 // is a compile-time error (Vitis goes on to 1024 bits).
 //
+// Two mixed-sign forms are compile-time errors here, since Xilinx's own C model gives them the value of the C conversion and
+// not that of the numbers (-1 < 0u is false): comparing an ap_int with an ap_uint or unsigned C integer of at least 32
+// bits that is no narrower, and ap_uint % ap_int. Cast one side first. (An ap_uint compared with a signed C integer, as in
+// `count < 10`, is allowed and compares the numbers; the two models differ where that integer is negative.)
+//
 // Not here: floating-point and string constructors, concatenation, reductions, ap_fixed.
 #ifndef CUVIL_SIM_AP_INT_H
 #define CUVIL_SIM_AP_INT_H
@@ -76,6 +81,9 @@ constexpr bool holds(int w, bool s, int w2, bool s2) { return s == s2 ? w >= w2 
 }  // namespace cuvil_ap
 
 template <int W, bool S, bool WIDE = (W > 64)> struct ap_int_base;
+namespace cuvil_ap {
+template <int W, bool S> struct range_ref;
+}
 
 // Up to 64 bits.
 template <int W, bool S> struct ap_int_base<W, S, false> {
@@ -122,34 +130,24 @@ template <int W, bool S> struct ap_int_base<W, S, false> {
         constexpr BitRef& operator=(bool bit) { owner_.set_bit(index_, bit); return *this; }
         constexpr BitRef& operator=(const BitRef& other) { return *this = static_cast<bool>(other); }
     };
-    class RangeRef {
-        ap_int_base& owner_;
-        int high_, low_;
-
-      public:
-        constexpr RangeRef(ap_int_base& owner, int high, int low) : owner_(owner), high_(high), low_(low) {}
-        constexpr operator ap_uint<W>() const { return static_cast<const ap_int_base&>(owner_).range(high_, low_); }
-        constexpr std::uint64_t to_uint64() const { return ap_uint<W>(*this).to_uint64(); }
-        constexpr int to_int() const { return ap_uint<W>(*this).to_int(); }
-        constexpr RangeRef& operator=(std::uint64_t bits) {
-            const std::uint64_t mask = mask_of(high_ - low_ + 1) << low_;
-            const std::uint64_t old = static_cast<std::uint64_t>(owner_.value);
-            owner_.value = cuvil_ap::wrapped<W, S>((old & ~mask) | ((bits << low_) & mask));
-            return *this;
-        }
-        constexpr RangeRef& operator=(const RangeRef& other) { return *this = other.to_uint64(); }
-    };
     constexpr bool get_bit(int index) const { return static_cast<std::uint64_t>(value) >> index & 1; }
-    constexpr void set_bit(int index, bool bit) { range(index, index) = static_cast<std::uint64_t>(bit); }
+    constexpr void set_bit(int index, bool bit) { assign_bits(index, index, bit); }
     constexpr bool test(int index) const { return get_bit(index); }
     constexpr bool operator[](int index) const { return get_bit(index); }
     constexpr BitRef operator[](int index) { return BitRef(*this, index); }
     constexpr ap_uint<W> range(int high, int low) const {
         return ap_uint<W>(static_cast<std::uint64_t>(value) >> low & mask_of(high - low + 1));
     }
-    constexpr RangeRef range(int high, int low) { return RangeRef(*this, high, low); }
+    constexpr cuvil_ap::range_ref<W, S> range(int high, int low) {
+        return cuvil_ap::range_ref<W, S>(*this, high, low);
+    }
     constexpr ap_uint<W> operator()(int high, int low) const { return range(high, low); }
-    constexpr RangeRef operator()(int high, int low) { return range(high, low); }
+    constexpr cuvil_ap::range_ref<W, S> operator()(int high, int low) { return range(high, low); }
+    constexpr void assign_bits(int high, int low, std::uint64_t bits) {
+        const std::uint64_t mask = mask_of(high - low + 1) << low;
+        const std::uint64_t old = static_cast<std::uint64_t>(value);
+        value = cuvil_ap::wrapped<W, S>((old & ~mask) | ((bits << low) & mask));
+    }
 
   private:
     static constexpr std::uint64_t mask_of(int bits) { return ~std::uint64_t(0) >> (64 - bits); }
@@ -235,6 +233,22 @@ template <int W> struct ap_uint : ap_int_base<W, false> {
 
 namespace cuvil_ap {
 
+// x.range(high, low): reads as the bits it had when it was formed, assigns to the bits of x.
+template <int W, bool S> struct range_ref : ap_uint<W> {
+    ap_int_base<W, S>& owner;
+    int high, low_bit;
+    constexpr range_ref(ap_int_base<W, S>& x, int high_index, int low_index)
+        : ap_uint<W>(static_cast<const ap_int_base<W, S>&>(x).range(high_index, low_index)),
+          owner(x), high(high_index), low_bit(low_index) {}
+    constexpr range_ref(const range_ref&) = default;
+    constexpr range_ref& operator=(std::uint64_t bits) {
+        owner.assign_bits(high, low_bit, bits);
+        this->value = static_cast<const ap_int_base<W, S>&>(owner).range(high, low_bit).value;
+        return *this;
+    }
+    constexpr range_ref& operator=(const range_ref& other) { return *this = static_cast<std::uint64_t>(other.value); }
+};
+
 template <int W1, bool S1, int W2, bool S2> struct result {
     static constexpr bool any_signed = S1 || S2;
     // One more bit where an unsigned operand meets a signed one.
@@ -275,25 +289,54 @@ CUVIL_AP_BINARY(|, logic)
 CUVIL_AP_BINARY(^, logic)
 #undef CUVIL_AP_BINARY
 
-#define CUVIL_AP_DIVIDE(OP, KIND)                                                                           \
+#define CUVIL_AP_DIVIDE(OP, KIND, ALLOWED)                                                                           \
     template <int W1, bool S1, int W2, bool S2> constexpr typename cuvil_ap::result<W1, S1, W2, S2>::KIND   \
     operator OP(const ap_int_base<W1, S1>& a, const ap_int_base<W2, S2>& b) {                               \
         typedef typename cuvil_ap::result<W1, S1, W2, S2>::KIND R;                                          \
         typedef cuvil_ap::computed<cuvil_ap::result<W1, S1, W2, S2>::common + 1, S1 || S2> F;               \
+        static_assert(ALLOWED, "ap_uint % ap_int differs in Xilinx's C model: cast one side first");        \
         if (b.full() == 0) throw std::domain_error("ap_int division by zero");                              \
         return R(cuvil_ap::number<cuvil_ap::result<W1, S1, W2, S2>::common + 1, S1 || S2>::Base::exact(     \
             static_cast<F>(a.full()) OP static_cast<F>(b.full()),                                           \
             static_cast<F>(a.full()) OP static_cast<F>(b.full())));                                         \
     }
-CUVIL_AP_DIVIDE(/, div)
-CUVIL_AP_DIVIDE(%, mod)
+CUVIL_AP_DIVIDE(/, div, true)
+CUVIL_AP_DIVIDE(%, mod, (S1 || !S2))
 #undef CUVIL_AP_DIVIDE
+
+namespace cuvil_ap {
+// Does Xilinx's C model turn the signed one of two numbers into an unsigned C integer before comparing?
+constexpr bool compared_unsigned(int w1, bool s1, int w2, bool s2) {
+    return s1 != s2 && (s1 ? w2 : w1) >= 32 && (s1 ? w2 : w1) >= (s1 ? w1 : w2);
+}
+template <int W1, bool S1, int W2, bool S2> struct compared {
+    typedef computed<result<W1, S1, W2, S2>::common, S1 || S2> type;
+};
+}  // namespace cuvil_ap
 
 #define CUVIL_AP_COMPARE(OP)                                                                                \
     template <int W1, bool S1, int W2, bool S2>                                                             \
     constexpr bool operator OP(const ap_int_base<W1, S1>& a, const ap_int_base<W2, S2>& b) {                \
-        typedef cuvil_ap::computed<cuvil_ap::result<W1, S1, W2, S2>::common, S1 || S2> F;                   \
+        static_assert(!cuvil_ap::compared_unsigned(W1, S1, W2, S2),                                         \
+                      "Xilinx's C model compares these as unsigned: cast one side to the other's signedness first"); \
+        typedef typename cuvil_ap::compared<W1, S1, W2, S2>::type F;                                        \
         return static_cast<F>(a.full()) OP static_cast<F>(b.full());                                        \
+    }                                                                                                       \
+    template <int W, bool S, class T, cuvil_ap::if_integer<T> = 0>                                          \
+    constexpr bool operator OP(const ap_int_base<W, S>& a, T b) {                                           \
+        typedef cuvil_ap::c_integer<T> C;                                                                   \
+        static_assert(C::is_signed || !cuvil_ap::compared_unsigned(W, S, C::width, false),                  \
+                      "Xilinx's C model compares these as unsigned: cast one side to the other's signedness first"); \
+        typedef typename cuvil_ap::compared<W, S, C::width, C::is_signed>::type F;                          \
+        return static_cast<F>(a.full()) OP static_cast<F>(b);                                               \
+    }                                                                                                       \
+    template <int W, bool S, class T, cuvil_ap::if_integer<T> = 0>                                          \
+    constexpr bool operator OP(T a, const ap_int_base<W, S>& b) {                                           \
+        typedef cuvil_ap::c_integer<T> C;                                                                   \
+        static_assert(C::is_signed || !cuvil_ap::compared_unsigned(W, S, C::width, false),                  \
+                      "Xilinx's C model compares these as unsigned: cast one side to the other's signedness first"); \
+        typedef typename cuvil_ap::compared<W, S, C::width, C::is_signed>::type F;                          \
+        return static_cast<F>(a) OP static_cast<F>(b.full());                                               \
     }
 CUVIL_AP_COMPARE(==)
 CUVIL_AP_COMPARE(!=)
@@ -381,12 +424,6 @@ CUVIL_AP_MIXED(%)
 CUVIL_AP_MIXED(&)
 CUVIL_AP_MIXED(|)
 CUVIL_AP_MIXED(^)
-CUVIL_AP_MIXED(==)
-CUVIL_AP_MIXED(!=)
-CUVIL_AP_MIXED(<)
-CUVIL_AP_MIXED(<=)
-CUVIL_AP_MIXED(>)
-CUVIL_AP_MIXED(>=)
 #undef CUVIL_AP_MIXED
 
 #endif

@@ -97,10 +97,16 @@ void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, l
                                  " word(s) where its tensor takes " + std::to_string(words));
     for (long at = 0; at < count; at += step) {
         const ap_axiu<BITS, 0, 0, 0> word = port.read();
+        const long left = count - at < step ? count - at : step;
         const std::uint64_t raw = word.data.to_uint64();
-        std::memcpy(bytes + at, &raw, count - at < step ? count - at : step);
-        if (at + step >= count && !word.last.to_bool())
-            throw std::runtime_error("output " + std::to_string(index) + " ends without `last`: its DMA would hang");
+        std::memcpy(bytes + at, &raw, left);
+        if (word.last.to_bool() != (at + step >= count))
+            throw std::runtime_error("output " + std::to_string(index) +
+                                     (word.last.to_bool() ? " sets `last` before its final word: its DMA would stop early"
+                                                          : " ends without `last`: its DMA would hang"));
+        if (word.keep.to_uint64() != ~0ull >> (64 - left) || word.strb.to_uint64() != ~0ull >> (64 - left))
+            throw std::runtime_error("output " + std::to_string(index) + " has a wrong keep or strb mask in word " +
+                                     std::to_string(at / step));
     }
 }
 
