@@ -251,28 +251,24 @@ def reduce(kind: str, iters: Sequence[Iter], term: Expr, init: Expr) -> Expr:
 # -- index arithmetic: affine forms {atom: coefficient} + constant, atoms being iterators and quotients/remainders -----
 
 
-def _affine(e: Expr) -> tuple[dict[Expr, int], int]:
+def affine(e: Expr) -> tuple[dict[Expr, int], int]:
+    """`e` as Σ coefficient·atom + constant. Atoms are Iter nodes, or floordiv/mod nodes that did not simplify."""
     if isinstance(e, Const):
         return {}, int(e.value)
     if isinstance(e, Apply) and e.op in ("add", "mul"):
         a, b = e.args
         if e.op == "add":
-            terms, c = _affine(a)
-            more, d = _affine(b)
+            terms, c = affine(a)
+            more, d = affine(b)
             merged = dict(terms)
             for atom, k in more.items():
                 merged[atom] = merged.get(atom, 0) + k
             return {t: k for t, k in merged.items() if k}, c + d
         if isinstance(b, Const):
-            terms, c = _affine(a)
+            terms, c = affine(a)
             k = int(b.value)
             return ({t: v * k for t, v in terms.items()} if k else {}), c * k
     return {e: 1}, 0
-
-
-def affine(e: Expr) -> tuple[dict[Expr, int], int]:
-    """`e` as Σ coefficient·atom + constant. Atoms are Iter nodes, or floordiv/mod nodes that did not simplify."""
-    return _affine(e)
 
 
 def _build(terms: Mapping[Expr, int], c: int) -> Expr:
@@ -299,21 +295,20 @@ def bounds(e: Expr) -> tuple[int, int]:
         if d > 0:
             return (lo % d, hi % d) if lo // d == hi // d else (0, d - 1)
     if isinstance(e, Apply) and e.op in ("add", "mul"):
-        terms, c = _affine(e)
+        terms, c = affine(e)
         if e not in terms:
             lo = hi = c
             for atom, k in terms.items():
                 a, b = bounds(atom)
                 lo, hi = lo + min(a * k, b * k), hi + max(a * k, b * k)
             return lo, hi
-    big = 1 << 62
-    return -big, big
+    return -(1 << 62), 1 << 62
 
 
 def _index_op(op: str, a: Expr, b: Expr) -> Expr:
     if op in ("add", "sub"):
-        terms, c = _affine(a)
-        more, d = _affine(b)
+        terms, c = affine(a)
+        more, d = affine(b)
         sign = 1 if op == "add" else -1
         merged = dict(terms)
         for atom, k in more.items():
@@ -324,12 +319,12 @@ def _index_op(op: str, a: Expr, b: Expr) -> Expr:
             a, b = b, a
         if isinstance(b, Const):
             k = int(b.value)
-            terms, c = _affine(a)
+            terms, c = affine(a)
             return _build({t: v * k for t, v in terms.items()} if k else {}, c * k)
         return Apply("index", "mul", (a, b))
     if op in ("floordiv", "mod") and isinstance(b, Const) and int(b.value) > 0:
         d = int(b.value)
-        terms, c = _affine(a)
+        terms, c = affine(a)
         # a = d·q + r with q made of the terms that d divides: exact when 0 ≤ r < d
         q = {t: k // d for t, k in terms.items() if k % d == 0}
         r = _build({t: k for t, k in terms.items() if k % d}, c % d)
@@ -402,10 +397,6 @@ def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] 
 def substitute(e: Expr, values: Mapping[Iter, Expr]) -> Expr:
     """Replace iterators by expressions."""
     return rewrite(e, lambda x: values.get(x) if isinstance(x, Iter) else None)
-
-
-def same(a: Expr, b: Expr) -> bool:
-    return a == b
 
 
 def show(e: Expr) -> str:
