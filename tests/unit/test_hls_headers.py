@@ -1,4 +1,4 @@
-"""The C++ side of the zynq simulator: integers against Xilinx's ap_types, streams, dataflow tasks, packing, counters."""
+"""The C++ side of the zynq simulator: integers against ap_types, streams, dataflow tasks, packing, counters."""
 
 from __future__ import annotations
 
