@@ -126,7 +126,11 @@ class Emitter:
         start: int | SSAValue = 0,
         step: int = 1,
     ) -> tuple[SSAValue, ...]:
-        """`for name in start..extent by step`: body(i, carried) returns the next carried values. Returns the last ones."""
+        """`for name in start..extent by step`: body(i, carried) returns the next carried values. Returns the last ones.
+
+        A loop of a single step is left out, unless it is to be pipelined."""
+        if extent == 1 and start == 0 and not pipeline:
+            return tuple(body(self.const(0, "index"), tuple(init)) or ())
         inner = Block(arg_types=[INDEX, *[v.type for v in init]])
         inner.args[0].name_hint = name
         with self._inside(inner):
@@ -142,6 +146,24 @@ class Emitter:
             op.attributes["cuvil.unroll"] = UnitAttr()
         self.block.add_op(op)
         return tuple(op.results)
+
+    def nest(self, loops: Sequence[tuple[int, str]], body: Callable[[Sequence[SSAValue]], None], ii: int = 1) -> None:
+        """Nested loops (extent, name), outermost first, the innermost that takes more than one step pipelined."""
+        long = [n for n, (extent, _) in enumerate(loops) if extent > 1]
+        innermost = long[-1] if long else len(loops) - 1
+
+        def level(n: int, at: tuple[SSAValue, ...]) -> None:
+            if n == len(loops):
+                body(at)
+                return
+            extent, name = loops[n]
+
+            def step(i: SSAValue, _: tuple[SSAValue, ...]) -> None:
+                level(n + 1, (*at, i))
+
+            self.loop(extent, name, step, pipeline=ii if n == innermost else 0)
+
+        level(0, ())
 
     def branch(
         self,

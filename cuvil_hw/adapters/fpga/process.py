@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func
+from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import FunctionType, StringAttr
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.fpga.rom import gather, iterators
-from cuvil_hw.adapters.fpga.stage import Dim, Stage, channels, physical
+from cuvil_hw.adapters.fpga.stage import Stage, physical
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Expr, Iter, Load, Lookup, Reduce, walk
+from cuvil_hw.ir.expr import Iter, Load, Lookup, Reduce
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 
@@ -48,10 +48,8 @@ def convert(name: str, tables: Tables, dtype: str, words: int, lanes_in: int, la
         n = e.alloca((narrow,), dtype, "part", word=True)
 
         def one(part: SSAValue) -> None:
-            base = e.put(_mul(e, part, narrow))
-
             def lane(i: SSAValue, _: Any) -> None:
-                at = e.put(_add(base, i))
+                at = fold_index(e, part, narrow, i)
                 if lanes_in > lanes_out:
                     e.store(e.load(w, at), n, i)
                 else:
@@ -67,7 +65,7 @@ def convert(name: str, tables: Tables, dtype: str, words: int, lanes_in: int, la
                 last = e.compare("eq", part, e.const(wide // narrow - 1, "index"))
                 e.branch(last, lambda: e.do(level2.StreamWriteOp(args[1], w)))
 
-        e.loop(words, "word", lambda _, __: _none(e.loop(wide // narrow, "part", lambda p, _: one(p), pipeline=1)))
+        e.nest([(words, "word"), (wide // narrow, "part")], lambda at: one(at[1]))
 
     return process(name, f"{lanes_in} → {lanes_out} lanes", tables, 0, [("in", dtype, lanes_in), ("out", dtype, lanes_out)], body)
 
@@ -89,20 +87,10 @@ def fork(name: str, tables: Tables, dtype: str, words: int, lanes: int, copies: 
     return process(name, f"one stream to {copies}", tables, 0, [("in", dtype, lanes), *outs], body)
 
 
-def _mul(e: Emitter, a: SSAValue, k: int) -> Any:
-    from xdsl.dialects.arith import MuliOp
-
-    return MuliOp(a, e.const(k, "index"))
-
-
-def _add(a: SSAValue, b: SSAValue) -> Any:
-    from xdsl.dialects.arith import AddiOp
-
-    return AddiOp(a, b)
-
-
-def _none(_: object) -> None:
-    return None
+def fold_index(e: Emitter, outer: SSAValue, extent: int, inner: SSAValue) -> SSAValue:
+    """outer · extent + inner."""
+    scaled = e.put(arith.MuliOp(outer, e.const(extent, "index"))) if extent != 1 else outer
+    return e.put(arith.AddiOp(scaled, inner)) if extent != 1 else scaled
 
 
 class Folded:
@@ -175,26 +163,28 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
         x = e.alloca((simd,), source, "x", word=True)
         y = e.alloca((pe,), k.type.dtype, "y", word=True)
         acc = e.alloca((pe,), reduce.dtype, "acc", partition=(0,))
-        patch = e.alloca((folded.sf, simd), source, "patch", reshape=(1,)) if folded.nf > 1 else None
+        again = folded.nf > 1 and folded.sf > 1  # a window of one word stays in its register
+        patch = e.alloca((folded.sf, simd), source, "patch", reshape=(1,)) if again else None
 
         def fetch(nf: SSAValue, sf: SSAValue) -> None:
-            if patch is None:
-                e.do(level2.StreamReadOp(args[0], x))
-                return
-
             def fresh() -> None:
                 e.do(level2.StreamReadOp(args[0], x))
-                e.loop(simd, "s", lambda s, _: e.store(e.load(x, s), patch, sf, s), unroll=True)
+                if patch is not None:
+                    e.loop(simd, "s", lambda s, _: e.store(e.load(x, s), patch, sf, s), unroll=True)
 
-            def again() -> None:
-                e.loop(simd, "s", lambda s, _: e.store(e.load(patch, sf, s), x, s), unroll=True)
+            def kept() -> None:
+                if patch is not None:
+                    e.loop(simd, "s", lambda s, _: e.store(e.load(patch, sf, s), x, s), unroll=True)
 
-            e.branch(e.compare("eq", nf, e.const(0, "index")), fresh, again)
+            if folded.nf == 1:
+                fresh()
+            else:
+                e.branch(e.compare("eq", nf, e.const(0, "index")), fresh, kept if patch is not None else None)
 
         def step(nf: SSAValue, sf: SSAValue) -> None:
             fetch(nf, sf)
-            flat = e.put(_add(e.put(_mul(e, nf, folded.sf)), sf)) if folded.nf > 1 else sf
-            first = e.compare("eq", sf, e.const(0, "index"))
+            flat = fold_index(e, nf, folded.sf, sf) if folded.nf > 1 else sf
+            first = e.compare("eq", sf, e.const(0, "index")) if folded.sf > 1 else None
 
             def lane(p: SSAValue, _: Any) -> None:
                 places = [nf, sf, None, p]
@@ -209,9 +199,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
 
                     return [e.value(term, Env(load=load, lookup=constants, states=carried))]
 
-                from xdsl.dialects.arith import SelectOp
-
-                begin = e.put(SelectOp(first, start, e.load(acc, p)))
+                begin = start if first is None else e.put(arith.SelectOp(first, start, e.load(acc, p)))
                 total = e.loop(simd, "s", accumulate, init=[begin], unroll=True)[0]
                 e.store(total, acc, p)
 
@@ -221,12 +209,12 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
                 e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
                 e.do(level2.StreamWriteOp(args[1], y))
 
-            e.branch(e.compare("eq", sf, e.const(folded.sf - 1, "index")), finish)
+            if first is None:
+                finish()
+            else:
+                e.branch(e.compare("eq", sf, e.const(folded.sf - 1, "index")), finish)
 
-        def pixel(_: SSAValue, __: Any) -> None:
-            e.loop(folded.nf, "nf", lambda nf, _: _none(e.loop(folded.sf, "sf", lambda sf, _: step(nf, sf), pipeline=1)))
-
-        e.loop(stage.pixels, "pixel", pixel)
+        e.nest([(stage.pixels, "pixel"), (folded.nf, "nf"), (folded.sf, "sf")], lambda at: step(at[1], at[2]))
 
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} outputs × {simd} inputs a cycle"
     return process(k.name, comment, tables, layer, [("in", source, simd), ("out", k.type.dtype, pe)], body)
@@ -254,8 +242,8 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
 
         def step(tap: SSAValue, nf: SSAValue) -> None:
             e.do(level2.StreamReadOp(args[0], x))
-            flat = e.put(_add(e.put(_mul(e, nf, folded.sf)), tap)) if folded.nf > 1 else tap
-            first = e.compare("eq", tap, e.const(0, "index"))
+            flat = fold_index(e, nf, folded.sf, tap) if folded.nf > 1 else tap
+            first = e.compare("eq", tap, e.const(0, "index")) if last_tap else None
 
             def lane(p: SSAValue, _: Any) -> None:
                 outside = _read(folded, k.name, [nf, tap, None, p], flat, "")
@@ -265,9 +253,7 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     return em.load(x, p) if leaf.buffer in stage.sources else constants(leaf, em, env)
 
-                from xdsl.dialects.arith import SelectOp
-
-                begin = e.put(SelectOp(first, start, e.load(acc, nf, p)))
+                begin = start if first is None else e.put(arith.SelectOp(first, start, e.load(acc, nf, p)))
                 e.store(e.value(term, Env(load=load, lookup=constants, states=(begin,))), acc, nf, p)
 
             e.loop(pe, "p", lane, unroll=True)
@@ -276,12 +262,12 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
                 e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, nf, p), y), unroll=True)
                 e.do(level2.StreamWriteOp(args[1], y))
 
-            e.branch(e.compare("eq", tap, e.const(last_tap, "index")), finish)
+            if first is None:
+                finish()
+            else:
+                e.branch(e.compare("eq", tap, e.const(last_tap, "index")), finish)
 
-        def pixel(_: SSAValue, __: Any) -> None:
-            e.loop(stage.tap_count, "tap", lambda t, _: _none(e.loop(folded.nf, "nf", lambda nf, _: step(t, nf), pipeline=1)))
-
-        e.loop(stage.pixels, "pixel", pixel)
+        e.nest([(stage.pixels, "pixel"), (stage.tap_count, "tap"), (folded.nf, "nf")], lambda at: step(at[1], at[2]))
 
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} channels a cycle"
     return process(k.name, comment, tables, layer, [("in", source, pe), ("out", k.type.dtype, pe)], body)
@@ -295,7 +281,7 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
         words = [e.alloca((lanes,), graph.buffers[s].type.dtype, s, word=True) for s in stage.sources]
         y = e.alloca((lanes,), k.type.dtype, "y", word=True)
 
-        def step(nf: SSAValue, _: Any) -> None:
+        def step(nf: SSAValue) -> None:
             for arg, word in zip(args, words, strict=False):
                 e.do(level2.StreamReadOp(arg, word))
 
@@ -312,7 +298,7 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
             e.loop(lanes, "p", lane, unroll=True)
             e.do(level2.StreamWriteOp(args[-1], y))
 
-        e.loop(stage.pixels, "pixel", lambda _, __: _none(e.loop(folded.nf, "nf", step, pipeline=1)))
+        e.nest([(stage.pixels, "pixel"), (folded.nf, "nf")], lambda at: step(at[1]))
 
     ins = [(f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, lanes) for n, s in enumerate(stage.sources)]
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"

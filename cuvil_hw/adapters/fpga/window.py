@@ -100,7 +100,7 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
 
         def fill(count: int, name: str) -> None:
             if count:
-                e.loop(count, name, lambda _, __: none(e.loop(r.row_words, "i", lambda i, _: take(i), pipeline=1)))
+                e.nest([(count, name), (r.row_words, "i")], lambda at: take(at[1]))
 
         fill(r.loaded(0), "row")
         pending = e.alloca((), "i32", "pending")  # words still to take during this output row
@@ -124,7 +124,7 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
             column = position(e, ox, kx, x)
             checks = [*outside(e, row, y), *outside(e, column, x)]
             cell = e.put(arith.AddiOp(times(e, column, r.fold), c)) if r.fold > 1 else column
-            ring_row = e.put(arith.RemUIOp(row, index(r.rows)))
+            ring_row = e.put(arith.RemUIOp(row, index(r.rows))) if r.rows < y.size else row
 
             def copy() -> None:
                 e.loop(lanes, "l", lambda i, _: e.store(e.load(rows, ring_row, cell, i), out, i), unroll=True)
@@ -145,7 +145,8 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
             e.store(arriving(e, oy, r), pending)
             e.store(e.const(0, "i32"), at)
             e.store(e.const(0, "i32"), beat)
-            nest5(e, r, lambda ox, ky, kx, c: emit(oy, ox, ky, kx, c))
+            loops = [(x.out, "ox"), (y.kernel, "ky"), (x.kernel, "kx"), (r.fold, "c")]
+            e.nest(loops, lambda i: emit(oy, *i))
             start = e.put(arith.IndexCastOp(e.load(at), index(0).type))
             rest = e.put(arith.IndexCastOp(e.load(pending), index(0).type))
 
@@ -162,10 +163,6 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
 
     comment = f"windows of {stage.kernel.name}: {y.kernel}×{x.kernel} over {y.size}×{x.size}, {lanes} channels a cycle"
     return process(name, comment, tables, 0, [("in", dtype, lanes), ("out", dtype, lanes)], body)
-
-
-def none(_: object) -> None:
-    return None
 
 
 def times(e: Emitter, a: SSAValue, k: int) -> SSAValue:
@@ -196,17 +193,3 @@ def arriving(e: Emitter, oy: SSAValue, r: Ring) -> SSAValue:
         return e.const(counts[0], "i32")
     return e.load(e.table(counts, "i32", "arriving"), oy)
 
-
-def nest5(e: Emitter, r: Ring, body: Any) -> None:
-    """for ox, ky, kx, c: one word a cycle."""
-
-    def columns(ox: SSAValue, _: Any) -> None:
-        def down(ky: SSAValue, _: Any) -> None:
-            def across(kx: SSAValue, _: Any) -> None:
-                e.loop(r.fold, "c", lambda c, _: body(ox, ky, kx, c), pipeline=1)
-
-            e.loop(r.x.kernel, "kx", across)
-
-        e.loop(r.y.kernel, "ky", down)
-
-    e.loop(r.x.out, "ox", columns)
