@@ -80,7 +80,16 @@ def _before(ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, st
             operation in reasons or any(u.operation in kept for u in operation.results[0].uses)
         ):
             kept.add(operation)
+    for operation in ops:
+        if operation in reachable and _moves(operation) and any(v.owner in kept for v in operation.operands):
+            kept.add(operation)
     return kept
+
+
+def _moves(operation: level1.TensorOp) -> bool:
+    """Only rearranges: between device and processor it is better done by the processor, where the device's kernels can
+    then stream."""
+    return operation.spec.mnemonic in ("reshape", "transpose")
 
 
 def _is_outside(value: SSAValue, done: set[Operation]) -> bool:
@@ -101,6 +110,9 @@ def _after(
     kept: set[level1.TensorOp] = set()
     for operation in ops:
         if operation in reachable and (operation in reasons or any(v.owner in kept for v in operation.operands)):
+            kept.add(operation)
+    for operation in reversed(ops):
+        if operation in reachable and _moves(operation) and any(u.operation in kept for u in operation.results[0].uses):
             kept.add(operation)
     return kept
 

@@ -34,6 +34,9 @@ class Golden:
 
 
 class Adapter(Protocol):
+    """Two attributes may be added: `interface`, of the device that programs run on unless another is asked for ("hw"
+    when absent), and `axes`, a tuple of the resources for which a profile must give limits (none when absent)."""
+
     name: str
 
     def refuses(self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile) -> str | None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
+from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import canonical, registry
 from cuvil_hw.runtime.artifact import Artifact
@@ -85,13 +86,13 @@ class Executable:
         return self.artifact.manifest.outputs
 
     @property
-    def report(self) -> dict[str, Any]:
-        """The compiler's report: resources, cycles, choices. A fresh copy."""
+    def report(self) -> Report:
+        """The compiler's report: resources, cycles, choices; a dict with `text()`, `html()` and `save_html(path)`. A
+        fresh copy."""
         try:
-            report: dict[str, Any] = canonical.parse(self.artifact.files.get(container.REPORT, b"{}"))
-        except ValueError as e:
+            return Report(canonical.parse(self.artifact.files.get(container.REPORT, b"{}")))
+        except (ValueError, TypeError) as e:
             raise ArtifactError(f"{self.name}: {container.REPORT}: {e}; compile it again") from e
-        return report
 
     @property
     def sources(self) -> dict[str, str]:
@@ -233,7 +234,11 @@ class Executable:
 
 
 def _prepare(artifact: Artifact) -> tuple[Prepared, Prepared]:
-    manifest, constants = artifact.manifest, artifact.constants()
+    manifest = artifact.manifest
+    host = (manifest.prologue, manifest.epilogue)
+    named = {name for program in host for step in program.steps for name in step.inputs}
+    named.update(name for program in host for name in program.outputs)
+    constants = {name: array for name, array in artifact.constants().items() if name in named}
     try:
         before = prepare(manifest.prologue, _types(manifest.prologue, manifest.inputs), constants)
         _same("prologue", before, manifest.device_inputs)

@@ -30,6 +30,8 @@ class ZynqAdapter:
     """See adapters/base.py for the contract."""
 
     name = "zynq"
+    interface = "sim"
+    axes = ("lut", "ff", "bram18", "dsp")
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile

@@ -1,0 +1,56 @@
+"""The typer app: every command in one place, each defined in its own file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cuvil_hw.cli import compile as compile_command
+from cuvil_hw.cli import doctor, graph, opt, run, targets
+from cuvil_hw.cli import report as report_command
+from cuvil_hw.version import VERSION
+
+HELP = """Compile PyTorch and ONNX models for FPGAs, processors and other devices, and run them.
+
+Examples:
+
+  cuvil targets list
+
+  cuvil compile model.onnx --target pynq-z2 -o model.cuvil
+
+  cuvil run model.cuvil --input x.npy
+
+  cuvil report model.cuvil --html report.html
+
+  cuvil doctor
+"""
+
+app = typer.Typer(
+    name="cuvil", help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cuvil {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+) -> None:
+    """Options before the command; `--debug` is read by main.py, wherever it stands."""
+
+
+app.command("compile")(compile_command.compile_model)
+app.command("run")(run.run_program)
+app.command("report")(report_command.show_report)
+app.command("opt")(opt.run_passes)
+app.command("graph")(graph.draw)
+app.command("doctor")(doctor.examine)
+app.add_typer(targets.app, name="targets")

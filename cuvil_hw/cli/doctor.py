@@ -1,0 +1,132 @@
+"""`cuvil doctor`: what is usable here, why not, and what to install. Looks only; nothing is built or changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from cuvil_hw.cli.output import console, print_json, show_table
+from cuvil_hw.errors import CuvilError, ProfileError
+from cuvil_hw.profile import Profile, builtin_profiles, load_profile
+from cuvil_hw.version import VERSION
+
+# (program, what it is for, what installs it)
+TOOLS = (
+    ("gcc", "build programs for the cpu target", "apt install gcc"),
+    ("g++", "simulate FPGA targets", "apt install g++"),
+    ("aarch64-linux-gnu-gcc", "build cpu programs for 64-bit Arm", "apt install gcc-aarch64-linux-gnu"),
+    ("qemu-aarch64", "run programs for 64-bit Arm on another machine", "apt install qemu-user"),
+    ("vitis-run", "synthesize HLS projects (Vitis 2024.1 or newer)", "install AMD Vitis and source its settings64.sh"),
+    ("vitis_hls", "synthesize HLS projects (before Vitis 2024.2)", "install AMD Vitis and source its settings64.sh"),
+    ("vivado", "make bitstreams", "install AMD Vivado and source its settings64.sh"),
+)
+EXTRAS: Mapping[str, Sequence[str]] = {
+    "torch": ("torch",),
+    "onnx": ("onnx",),
+    "compiler": ("xdsl", "ortools"),
+    "cli": ("typer", "rich"),
+}
+INTERFACES = ("hw", "sim", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`usable`: what it is can be used here; `detail`: version, place or reason; `remedy`: what to do about it."""
+
+    kind: str
+    name: str
+    usable: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Show which toolchains, simulators and devices can be used here, and why not."""
+    found = [*extras(), *tools(), *devices()]
+    usable = any(f.usable for f in found if f.kind == "device")
+    if json:
+        print_json(
+            {
+                "version": VERSION,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "usable": usable,
+                "findings": [asdict(f) for f in found],
+            }
+        )
+    else:
+        out = console()
+        machine = f"{platform.system()} {platform.machine()}"
+        out.print(f"cuvil {VERSION}, Python {platform.python_version()}, {machine}", markup=False)
+        rows = [[f.kind, f.name, "yes" if f.usable else "no", f.detail, f.remedy] for f in found]
+        show_table(["kind", "name", "usable", "detail", "what to do"], rows)
+    if not usable:
+        raise typer.Exit(1)
+
+
+def extras() -> list[Finding]:
+    """The optional parts of the package, by what is installed; nothing is imported."""
+    found = []
+    for extra, packages in EXTRAS.items():
+        absent = [p for p in packages if importlib.util.find_spec(p) is None]
+        if absent:
+            found.append(
+                Finding("extra", extra, False, f"{', '.join(absent)} not installed", f"pip install 'cuvil-hw[{extra}]'")
+            )
+        else:
+            found.append(Finding("extra", extra, True, ", ".join(f"{p} {_version(p)}" for p in packages)))
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def tools() -> list[Finding]:
+    """Programs on PATH; none is run."""
+    found = []
+    for program, purpose, remedy in TOOLS:
+        place = shutil.which(program)
+        detail = place or f"not on PATH, needed to {purpose}"
+        found.append(Finding("tool", program, place is not None, detail, "" if place else remedy))
+    return found
+
+
+def devices() -> list[Finding]:
+    """Every adapter's devices, asked whether they can run programs here."""
+    from cuvil_hw.api import profile_data
+    from cuvil_hw.runtime import registry
+
+    found = []
+    for adapter in dict.fromkeys(p.name for p in registry.plugins(registry.DEVICES)):
+        profile = _profile(adapter)
+        for interface in INTERFACES:
+            name = f"{adapter} {interface}"
+            try:
+                data = profile_data(profile) if profile is not None else {"name": adapter, "adapter": adapter}
+                reason = registry.open_device(adapter, data, interface).usable()
+            except CuvilError as e:
+                reason = str(e)
+            text, _, remedy = (reason or "ready").partition("; ")
+            found.append(Finding("device", name, reason is None, text, remedy))
+    return found
+
+
+def _profile(adapter: str) -> Profile | None:
+    """The built-in target that stands for an adapter: the one that goes by its name, else the first."""
+    with suppress(ProfileError):
+        profile = load_profile(adapter)
+        if profile.adapter == adapter:
+            return profile
+    return next((p for p in builtin_profiles() if p.adapter == adapter), None)

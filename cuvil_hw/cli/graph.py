@@ -1,0 +1,48 @@
+"""`cuvil graph`: draw a model or a compiled program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cuvil_hw.cli.output import console, print_json
+from cuvil_hw.errors import CuvilError
+
+
+def draw(
+    model: Annotated[Path, typer.Argument(help="An .onnx or .cuvil file.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: .svg or .dot.")],
+    shape: Annotated[list[str] | None, typer.Option(help="Shape of an ONNX input: name=1,3,224,224.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Draw the level1 graph of a model, as imported, or of a compiled program.
+
+    Example: cuvil graph kws.onnx -o kws.svg
+    """
+    from cuvil_hw.api import import_model
+    from cuvil_hw.cli.compile import parse_shape
+    from cuvil_hw.report.file import write_text
+
+    if output.suffix not in (".svg", ".dot"):
+        raise typer.BadParameter(f"{output}: a graph is written as .svg or .dot")
+    if model.suffix == ".cuvil":
+        from cuvil_hw.runtime import artifact
+        from cuvil_hw.runtime.executable import Executable
+
+        executable = Executable(artifact.read(model))
+        if not executable.ir:
+            raise CuvilError(f"{model}: holds no level1 IR")
+        from cuvil_hw.ir.program import parse
+
+        program = parse(executable.ir, name=executable.name)
+    else:
+        program = import_model(str(model), None, dict(parse_shape(text) for text in shape or ()), None)
+    from cuvil_hw.ir import graphviz
+
+    write_text(output, graphviz.to_svg(program) if output.suffix == ".svg" else graphviz.to_dot(program))
+    if json:
+        print_json({"graph": str(output), "operations": len(graphviz.graph_of(program).nodes)})
+    else:
+        console().print(f"written: {output}", markup=False, soft_wrap=True)

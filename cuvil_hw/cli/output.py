@@ -1,0 +1,126 @@
+"""What every command prints: results and errors, for people and as JSON; progress on a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.report import text
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Exactly one JSON object on standard output. Numbers that aren't finite become strings: JSON has none."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON values."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy: str = "") -> None:
+    """One short message on standard error, or one JSON object on standard output."""
+    own = isinstance(error, CuvilError)
+    formatted = getattr(error, "format_message", None)
+    message = formatted() if callable(formatted) else str(error) or type(error).__name__
+    if not own and formatted is None:
+        message = f"{type(error).__name__}: {message}"
+    if remedy:
+        message += f"\n{remedy}"
+    if as_json:
+        fields = {k: v for k, v in vars(error).items() if not k.startswith("_")} if own else {}
+        kind = "UsageError" if usage else type(error).__name__
+        print_json({"error": {"type": kind, "message": message, **fields}})
+        return
+    hint = "\ntry: cuvil --help" if usage else ""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]error:[/] {escape(message)}{escape(hint)}")
+
+
+def console() -> Console:
+    """Standard output; colours only on a terminal, and never where NO_COLOR is set."""
+    return Console(highlight=False)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] = ()) -> None:
+    """A table. Off a terminal its rows stay whole lines, so that other programs can read them."""
+    numeric = numeric or [False] * len(columns)
+    out = console()
+    if not out.is_terminal:
+        sys.stdout.write(text.table(columns, rows, numeric) + "\n")
+        return
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column, right in zip(columns, numeric, strict=True):
+        table.add_column(escape(column), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    out.print(table)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error while it is a terminal; else nothing is printed."""
+    if not sys.stderr.isatty():
+        yield lambda step, done, total: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.fields[title]}"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", title=escape(title), total=None)
+        yield lambda step, done, total: bar.update(task, description=escape(step), completed=done, total=total)
+
+
+def read_array(path: Path) -> np.ndarray[Any, Any]:
+    """The array in a .npy file. Raises CuvilError; nothing is unpickled."""
+    found = _load(path)
+    if not isinstance(found, np.ndarray):
+        raise CuvilError(f"{path}: holds several arrays; give each as a .npy file")
+    return found
+
+
+def read_arrays(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
+    """The array in a .npy file, or those in a .npz file by name. Raises CuvilError; nothing is unpickled."""
+    found = _load(path)
+    if isinstance(found, np.ndarray):
+        return found
+    try:
+        with found:
+            return {name: found[name] for name in found.files}
+    except (ValueError, OSError) as e:
+        raise CuvilError(f"{path}: an array in it can't be read: {e}") from e
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise CuvilError(f"{path}: no such file")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as e:
+        why = "holds Python objects, which are never loaded" if "allow_pickle" in str(e) else str(e)
+        raise CuvilError(f"{path}: not a NumPy array file (.npy, .npz): {why}; write it with numpy.save") from e

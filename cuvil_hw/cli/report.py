@@ -1,0 +1,44 @@
+"""`cuvil report`: what an artifact costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cuvil_hw.cli.output import console, print_json, show_table
+from cuvil_hw.report import text
+
+
+def show_report(
+    program: Annotated[Path, typer.Argument(help="A .cuvil file.", show_default=False)],
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the resources, cycles and schedules of a compiled program.
+
+    Example: cuvil report kws.cuvil --html kws.html
+    """
+    from cuvil_hw.runtime import artifact
+    from cuvil_hw.runtime.executable import Executable
+
+    report = Executable(artifact.read(program)).report
+    if html is not None:
+        report.save_html(html)
+    if json:
+        print_json(report)
+        return
+    out = console()
+    if not out.is_terminal:
+        out.print(report.text(), markup=False, soft_wrap=True)
+    else:
+        out.print(text.head(report), style="bold", markup=False)
+        for table in text.tables(report):
+            out.print()
+            show_table(*table)
+        out.print()
+        for line in text.closing(report):
+            out.print(line, markup=False)
+    if html is not None:
+        out.print(f"written: {html}", markup=False, soft_wrap=True)

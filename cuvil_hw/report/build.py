@@ -1,0 +1,127 @@
+"""Collects the report of one compilation from what its steps found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cuvil_hw.report.graph import Graph
+from cuvil_hw.report.report import SCHEMA, Report
+from cuvil_hw.runtime.host import HostProgram
+from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.memory import MemoryPlan
+from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.space import Candidate, Choice
+
+ANALYTIC = "analytic"
+
+
+def build_report(
+    *,
+    model: str,
+    target: Mapping[str, Any],
+    precision: str,
+    kernels: KernelGraph,
+    choice: Choice,
+    axes: Sequence[Axis],
+    clock_hz: float,
+    fixed: Mapping[str, float],
+    memory: MemoryPlan,
+    live_bytes: float,
+    prologue: HostProgram,
+    epilogue: HostProgram,
+    graph: Graph,
+    notes: Sequence[str] = (),
+) -> Report:
+    """The report of one compilation.
+
+    `target`: name, adapter, part and board; `fixed`: use per axis besides the layers (shell, DMA); `live_bytes`: memory
+    that a run keeps; `notes`: assumptions that the user should know. No time of day and no path is in it, so that equal
+    compilations give equal reports.
+    """
+    layers = [_layer(k, choice.candidate(k.name), clock_hz) for k in kernels.kernels]
+    return Report(
+        {
+            "schema": SCHEMA,
+            "model": model,
+            "target": dict(target),
+            "precision": precision,
+            "clock_hz": float(clock_hz),
+            "style": choice.style,
+            "layers": layers,
+            "totals": [_total(axis, choice, fixed, live_bytes) for axis in axes],
+            "bottleneck": _bottleneck(layers),
+            "solver": {
+                "objective_cycles": choice.objective,
+                "bound_cycles": choice.bound,
+                "gap": (choice.objective - choice.bound) / choice.objective if choice.objective > 0 else 0.0,
+            },
+            **_speed(layers, choice.style, clock_hz),
+            # Layers that stream keep no intermediate results.
+            "memory": None
+            if choice.style == "spatial"
+            else {"arena_bytes": memory.size_bytes, "live_bytes": int(live_bytes), "origin": ANALYTIC},
+            "host": [
+                {"where": where, "op": step.op}
+                for where, program in (("before", prologue), ("after", epilogue))
+                for step in program.steps
+            ],
+            "accuracy": [],
+            "saturations": {},
+            "notes": list(notes),
+            "graph": graph.to_json(),
+        }
+    )
+
+
+def _layer(kernel: Kernel, candidate: Candidate, clock_hz: float) -> dict[str, Any]:
+    estimate = candidate.estimate
+    return {
+        "name": kernel.name,
+        "loc": kernel.loc,
+        "ops": list(kernel.ops),
+        "output": str(kernel.type),
+        "schedule": candidate.schedule.describe(),
+        "cycles": int(estimate.cycles),
+        "seconds": float(estimate.seconds),
+        "use": {axis: float(value) for axis, value in estimate.use.items()},
+        "origin": estimate.origin,
+    }
+
+
+def _total(axis: Axis, choice: Choice, fixed: Mapping[str, float], live_bytes: float) -> dict[str, Any]:
+    used = float(live_bytes if axis.rule == "live" else choice.use.get(axis.name, 0.0))
+    return {
+        "axis": axis.name,
+        "unit": axis.unit,
+        "rule": axis.rule,
+        "used": used,
+        "fixed": float(fixed.get(axis.name, 0.0)),
+        "budget": float(axis.budget),
+        "limit": float(axis.limit),
+        "percent": 100.0 * used / axis.limit if axis.limit > 0 else 0.0,
+        "origin": ANALYTIC,
+    }
+
+
+def _bottleneck(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not layers:
+        return None
+    slowest = max(layers, key=lambda layer: layer["cycles"])
+    return {"layer": slowest["name"], "cycles": slowest["cycles"], "origin": slowest["origin"]}
+
+
+def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float) -> dict[str, Any]:
+    """Latency of one inference and inferences per second, both of the device alone."""
+    origin = ANALYTIC if all(layer["origin"] == ANALYTIC for layer in layers) else "mixed, see layers"
+    total = sum(layer["cycles"] for layer in layers)
+    slowest = max((layer["cycles"] for layer in layers), default=0)
+    if style == "spatial":
+        words = "sum of all stages; stages overlap, so the first result comes no later than this"
+        interval = slowest
+    else:
+        words, interval = "sum of all layers, which run one after another", total
+    return {
+        "latency": {"cycles": total, "seconds": total / clock_hz, "note": words, "origin": origin},
+        "throughput": {"inferences_per_s": clock_hz / interval if interval else None, "origin": origin},
+    }

@@ -1,0 +1,124 @@
+"""The report as one self-contained HTML file: no script, no font, image or style from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from cuvil_hw.report import text, words
+from cuvil_hw.report.bars import cycles_chart, resource_chart
+from cuvil_hw.report.graph import Graph, to_svg
+from cuvil_hw.report.style import CSS
+
+ORIGINS = (
+    ("analytic", "a formula of the target's cost model, for planning; a vendor's report or a measurement replaces it"),
+    ("simulated", "counted while the generated sources ran on a simulator"),
+    ("measured", "ran here; the command that reproduces it stands with it"),
+    ("vendor", "read from a report of the vendor's tools"),
+)
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The document. Every name in it is escaped."""
+    slowest = (report["bottleneck"] or {}).get("layer", "")
+    title = f"{report['model']} on {report['target']['name']}"
+    parts = [
+        _header(report),
+        _cards(report),
+        _section("Resources against budget", resource_chart(report) + _details("Figures", text.totals(report)))
+        if report["totals"]
+        else "",
+        _section("Cycles per layer", cycles_chart(report)),
+        _section("Layers", _table(text.layers(report), slowest)),
+        _section("Accuracy", _table(text.accuracy(report))) if report["accuracy"] else "",
+        _section("Saturations", _table(text.saturations(report))) if report["saturations"] else "",
+        _section("Graph", _graph(report, slowest)),
+        _section("Remarks", _list(text.closing(report))),
+        _section("Where the figures come from", _origins()),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(filter(None, parts))
+        + f"\n<footer>{escape(report['schema'])}</footer>\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(report: Mapping[str, Any]) -> str:
+    target = report["target"]
+    facts = [target["name"], target.get("part", ""), report["precision"], f"{report['clock_hz'] / 1e6:g} MHz"]
+    facts.append({"spatial": "all layers at once, streaming", "temporal": "layer after layer"}.get(report["style"], ""))
+    line = " · ".join(escape(str(f)) for f in facts if f)
+    return f'<header><h1>{escape(report["model"])}</h1><p class="sub">{line}</p></header>'
+
+
+def _cards(report: Mapping[str, Any]) -> str:
+    speed, latency, slowest = report["throughput"], report["latency"], report["bottleneck"]
+    cards = [
+        ("Inferences per second", words.rate(speed["inferences_per_s"]), speed["origin"]),
+        ("Latency", words.seconds(latency["seconds"]), latency["origin"]),
+    ]
+    if slowest:
+        cards.append(("Bottleneck", slowest["layer"], f"{words.count(slowest['cycles'])} cycles"))
+    full = [t for t in report["totals"] if t["limit"]]
+    if full:
+        tight = max(full, key=lambda t: t["used"] / t["budget"] if t["budget"] else 0.0)
+        used = f"{words.amount(tight, 'used')} of {words.amount(tight, 'limit')}"
+        cards.append(("Tightest resource", f"{tight['axis']} {tight['percent']:.0f} %", used))
+    for a in report["accuracy"]:
+        cards.append((a["name"], f"{a['device']:.4g}", f"float {a['float']:.4g}, {words.count(a['samples'])} samples"))
+    body = "".join(
+        f'<div class="card"><span class="k">{escape(k)}</span><b>{escape(v)}</b>'
+        f'<span class="o">{escape(o)}</span></div>'
+        for k, v, o in cards
+    )
+    return f'<div class="cards">{body}</div>'
+
+
+def _section(title: str, body: str) -> str:
+    name = title.lower().replace(" ", "-")
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>{body}</section>'
+
+
+def _table(content: text.Table, marked: str = "") -> str:
+    columns, rows, numeric = content
+    head = "".join(
+        f'<th scope="col"{" class=n" if n else ""}>{escape(c)}</th>' for c, n in zip(columns, numeric, strict=True)
+    )
+    body = []
+    for row in rows:
+        name = row[0].removesuffix(" *")
+        cells = "".join(_cell(c, column, n) for c, column, n in zip([name, *row[1:]], columns, numeric, strict=True))
+        body.append(f"<tr{' class=mark' if marked and name == marked else ''}>{cells}</tr>")
+    return (
+        '<div class="scroll" tabindex="0"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _cell(content: str, column: str, numeric: bool) -> str:
+    style = "n" if numeric else {"ops": "c", "schedule": "c", "source": "s"}.get(column, "")
+    # Lets long chains of ops wrap.
+    shown = escape(content).replace("+", "+<wbr>") if column == "ops" else escape(content)
+    return f"<td{f' class={style}' if style else ''}>{shown}</td>"
+
+
+def _details(summary: str, content: text.Table) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{_table(content)}</details>"
+
+
+def _graph(report: Mapping[str, Any], slowest: str) -> str:
+    graph = Graph.from_json(report["graph"])
+    drawn = to_svg(graph.marked(slowest), f"{report['model']}: graph of layers")
+    return f'<div class="scroll graph" tabindex="0">{drawn}</div>'
+
+
+def _list(lines: Sequence[str]) -> str:
+    items = [escape(line.removeprefix("* ")) for line in lines]
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+
+
+def _origins() -> str:
+    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in ORIGINS)}</dl>"

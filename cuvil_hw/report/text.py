@@ -1,0 +1,108 @@
+"""The report as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cuvil_hw.report import words
+
+# Columns, rows, and which columns are numbers.
+Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[bool]]
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Tables of layers and resources, and a line for each other figure."""
+    return "\n\n".join([head(report), *(table(*t) for t in tables(report)), "\n".join(closing(report))]) + "\n"
+
+
+def tables(report: Mapping[str, Any]) -> list[Table]:
+    """Every table that has rows."""
+    found = [layers(report)]
+    for key, make in (("totals", totals), ("accuracy", accuracy), ("saturations", saturations)):
+        if report[key]:
+            found.append(make(report))
+    return found
+
+
+def head(report: Mapping[str, Any]) -> str:
+    clock = f"{report['clock_hz'] / 1e6:g} MHz"
+    return f"{report['model']} for {words.target(report)}, {report['precision']}, {clock}, {report['style']}"
+
+
+def layers(report: Mapping[str, Any]) -> Table:
+    axes = [t["axis"] for t in report["totals"] if any(t["axis"] in layer["use"] for layer in report["layers"])]
+    slowest = (report["bottleneck"] or {}).get("layer")
+    rows = [
+        [
+            layer["name"] + (" *" if layer["name"] == slowest else ""),
+            "+".join(layer["ops"]),
+            layer["schedule"],
+            words.count(layer["cycles"]),
+            words.seconds(layer["seconds"]),
+            *(words.count(layer["use"].get(axis, 0.0)) for axis in axes),
+            layer["loc"],
+        ]
+        for layer in report["layers"]
+    ]
+    columns = ["layer", "ops", "schedule", "cycles", "time", *axes, "source"]
+    return columns, rows, [False, False, False, True, True, *[True] * len(axes), False]
+
+
+def totals(report: Mapping[str, Any]) -> Table:
+    rows = [
+        [
+            t["axis"],
+            words.amount(t, "used"),
+            words.amount(t, "budget"),
+            words.amount(t, "limit"),
+            f"{t['percent']:.0f} %" if t["limit"] else "–",
+            t["origin"],
+        ]
+        for t in report["totals"]
+    ]
+    return ["resource", "used", "budget", "limit", "of limit", "origin"], rows, [False, True, True, True, True, False]
+
+
+def accuracy(report: Mapping[str, Any]) -> Table:
+    rows = [
+        [a["name"], f"{a['float']:.4g}", f"{a['device']:.4g}", words.count(a["samples"]), a["origin"]]
+        for a in report["accuracy"]
+    ]
+    return ["metric", "float", "device", "samples", "origin"], rows, [False, True, True, True, False]
+
+
+def saturations(report: Mapping[str, Any]) -> Table:
+    found = report["saturations"]
+    rows = [[layer, words.saturated(counts) or "none"] for layer, counts in found["layers"].items()]
+    column = f"saturated values, {words.count(found['samples'])} samples, {found['origin']}"
+    return ["layer", column], rows, [False, False]
+
+
+def closing(report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    speed, latency, slowest = report["throughput"], report["latency"], report["bottleneck"]
+    if slowest:
+        lines.append(f"* bottleneck: {slowest['layer']}, {words.count(slowest['cycles'])} cycles; {words.gap(report)}")
+    lines.append(f"throughput: {words.rate(speed['inferences_per_s'])} inferences/s ({speed['origin']})")
+    lines.append(f"latency: {words.seconds(latency['seconds'])} ({latency['origin']}; {latency['note']})")
+    memory = report["memory"]
+    if memory is not None:
+        total, arena = words.size(memory["live_bytes"]), words.size(memory["arena_bytes"])
+        lines.append(f"memory: {total}, of which {arena} intermediate results ({memory['origin']})")
+    if words.host(report):
+        lines.append(f"runs on the processor: {words.host(report)}")
+    return [*lines, *(f"note: {note}" for note in report["notes"])]
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
+    """Aligned columns: numbers right, the rest left; line breaks in cells become spaces."""
+    cells = [[" ".join(str(c).split()) for c in row] for row in (columns, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+
+    def line(row: Sequence[str]) -> str:
+        parts = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numeric, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    rule = "  ".join("─" * w for w in widths)
+    return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])

@@ -1,0 +1,74 @@
+"""Numbers as people read them, the same in text and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def count(value: float | None) -> str:
+    """1,234 or 12.5; a dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration with a fitting unit."""
+    if value is None:
+        return "–"
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= factor:
+            return f"{value / factor:,.3g} {unit}" if value < 1000 * factor else f"{value / factor:,.0f} {unit}"
+    return f"{value / 1e-9:,.3g} ns" if value > 0 else "0 s"
+
+
+def rate(value: float | None) -> str:
+    """Events per second, at three significant digits below 1000."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
+
+
+def size(value: float) -> str:
+    """Bytes."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= factor:
+            return f"{value / factor:,.1f} {unit}"
+    return f"{value:,.0f} B"
+
+
+def amount(total: Mapping[str, Any], key: str) -> str:
+    """A figure of a row of `totals` in the unit of its axis."""
+    return size(total[key]) if total["unit"] == "B" else count(total[key])
+
+
+def gap(report: Mapping[str, Any]) -> str:
+    """How far the choice of schedules is from the proven bound, in words."""
+    solver = report["solver"]
+    share = float(solver["gap"])
+    if share <= 0:
+        return "proven fastest among the schedules considered"
+    return f"at most {100 * share:.1f} % above the proven bound of {count(solver['bound_cycles'])} cycles"
+
+
+def target(report: Mapping[str, Any]) -> str:
+    """`pynq-z2 (xc7z020clg400-1)`."""
+    t = report["target"]
+    return f"{t['name']} ({t['part']})" if t.get("part") else str(t["name"])
+
+
+def host(report: Mapping[str, Any]) -> str:
+    """Which ops run on the processor; empty when none does."""
+    parts = []
+    for where in ("before", "after"):
+        ops = [h["op"] for h in report["host"] if h["where"] == where]
+        if ops:
+            parts.append(f"{', '.join(ops)} ({where} the device)")
+    return "; ".join(parts)
+
+
+def saturated(counts: Mapping[str, int]) -> str:
+    """`12 high, 3 low` from a layer's counters."""
+    named = {what.removeprefix("saturated_").replace("_", " "): n for what, n in counts.items()}
+    return ", ".join(f"{count(n)} {what}" for what, n in named.items() if n)
