@@ -93,7 +93,7 @@ def integer_bias(program: Program, value: SSAValue, scale: Array, loc: str) -> A
         step = float(scale[worst if len(scale) > 1 else 0])
         raise CuvilError(
             f"layer {loc or '(unnamed)'}: bias {known[worst]:.6g} of channel {worst} is {exact[worst]:.6g} steps of "
-            f"{step:.6g} (input scale times weight scale), more than an accumulator of {MAX_ACCUMULATOR_BITS} bits holds; "
+            f"{step:.6g} (input scale times weight scale), more than {MAX_ACCUMULATOR_BITS} bits of accumulator hold; "
             "quantize with a larger weight scale"
         )
     return exact.astype(np.int64)

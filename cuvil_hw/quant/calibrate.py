@@ -55,11 +55,10 @@ class Range:
         centres = (np.arange(len(counts)) + 0.5) * self.absmax / len(counts)
         steps = (1 << bits) - 1 if self.lo >= 0 or self.hi <= 0 else (1 << (bits - 1)) - 1
         best, least = self.absmax, np.inf
-        for clip in np.linspace(0.05, 1.0, 96) * self.absmax:
+        for clip in np.linspace(0.02, 1.0, 99) * self.absmax:
             step = clip / steps
             error = centres - np.minimum(np.rint(centres / step) * step, clip) if step > 0 else centres
-            # Inside a bin a value is anywhere, so rounding costs step²/12 at least.
-            cost = float((counts * np.where(centres <= clip, np.maximum(error**2, step**2 / 12), error**2)).sum())
+            cost = float((counts * error**2).sum())
             if cost < least:
                 best, least = float(clip), cost
         return best
