@@ -28,14 +28,9 @@ from cuvil_hw.ir.expr import (
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
 from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
-from cuvil_hw.ops.nn import checked, contract, largest, product, result_dtype
+from cuvil_hw.ops.nn import checked, contract, largest, lowest, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.types import TensorType
-
-
-def lowest(dtype: str) -> float | int:
-    """The value that never wins a maximum."""
-    return -np.inf if dtypes.is_float(dtype) else dtypes.int_range(dtype)[0]
 
 
 def highest(dtype: str) -> float | int:
