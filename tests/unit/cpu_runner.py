@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.cpu.adapter import CpuAdapter
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.ir.program import Program, evaluate
@@ -43,7 +44,7 @@ def plan_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PRO
     adapter, choice = CpuAdapter(), choice_of(graph, lanes, profile)
     module = adapter.lower(graph, choice, profile)
     module.verify()
-    return adapter.plan(module, graph, choice, profile)
+    return adapter.plan(module, graph, choice, profile, Golden())
 
 
 def source_of(program: Program, lanes: int | None = None) -> str:
@@ -68,7 +69,7 @@ def loaded(program: Program, lanes: int | None = None) -> Iterator[Loaded]:
 
 
 def check(program: Program, *inputs: np.ndarray[Any, Any], lanes: int | None = None, rtol: float = 1e-5) -> list[Any]:
-    """The compiled program gives what `evaluate` gives: integers exactly, floats within `rtol`, NaN and infinity alike."""
+    """The compiled program gives what `evaluate` gives: integers exactly, floats within `rtol`, NaN alike."""
     wanted = evaluate(program, inputs)
     with loaded(program, lanes) as run:
         got, seconds = run.run([np.ascontiguousarray(x)[None] for x in inputs])

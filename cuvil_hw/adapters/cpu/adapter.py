@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.cpu import cost
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, LIBRARY, machine_of, open_device
 from cuvil_hw.adapters.cpu.layout import place
@@ -71,7 +72,12 @@ class CpuAdapter:
         module.verify()
         return module
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile) -> BuildPlan:
+    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
+        return {}
+
+    def plan(
+        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
+    ) -> BuildPlan:
         """`info`: what device.py needs: ABI version, architecture, scratch bytes, constants in the order of their
         pointers, each with the order of its dimensions in memory."""
         layouts = place(graph).layouts
@@ -98,6 +104,7 @@ class CpuAdapter:
             products=(LIBRARY,),
             info={
                 "abi_version": ABI_VERSION,
+                "abi": {"machine": machine_of(compiler), "system": "linux"},
                 "machine": machine_of(compiler),
                 "march": march,
                 "workspace_bytes": memory.size_bytes,
