@@ -59,8 +59,8 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()})
     wanted = placed.values_to_quantize()
     layers = [o for o in copy.block.ops if mnemonic(o) in LAYERS and placed.supported(o)]
-    for value in wanted:
-        placed.place(value)
+    for value, full in wanted.items():
+        placed.place(value, full)
     for operation in layers:
         placed.weights(operation)
     copy.verify()
@@ -112,9 +112,10 @@ class _Placement:
         """Quantize can climb over it."""
         return mnemonic(operation) in ONE | ALL and not self.tabled(operation)
 
-    def values_to_quantize(self) -> list[SSAValue]:
-        """Values that get a pair, in order."""
-        wanted: list[SSAValue] = []
+    def values_to_quantize(self) -> dict[SSAValue, bool]:
+        """Values that get a pair, in order; False: only the narrower one that tables read, as it is quantized
+        already."""
+        wanted: dict[SSAValue, bool] = {}
         done: set[SSAValue] = set()
         for value in self.ranges:
             operation = owner(value)
@@ -131,6 +132,8 @@ class _Placement:
                 and operation.operands[0] in done
             ):
                 done.add(value)  # has the range of what it was made from
+                if self.wide and any(self.tabled(u) for u in users(value)):
+                    wanted[value] = False
                 continue
             if self.inside_table(value):
                 continue
@@ -138,7 +141,7 @@ class _Placement:
             if reader is not None and self.follows(reader):
                 continue  # quantized after the reader
             if self.computes(value) or any(self.consumes(u, value) for u in users(value)):
-                wanted.append(value)
+                wanted[value] = True
                 done.add(value)
         return wanted
 
@@ -170,8 +173,9 @@ class _Placement:
             return self.scheme.activation(*found.clipped(self.scheme.ranges, self.scheme.bits))
         return self.scheme.activation(found.lo, found.hi)
 
-    def place(self, value: SSAValue) -> None:
-        """quantize and dequantize after `value`; tables of wide schemes read a narrower copy."""
+    def place(self, value: SSAValue, quantized: bool) -> None:
+        """quantize and dequantize after `value`, if it is to be `quantized`; tables of wide schemes read a narrower
+        copy."""
         readers = list(value.uses)
         block = self.program.block
         operation = owner(value)
@@ -186,7 +190,7 @@ class _Placement:
 
         tables = [u for u in readers if self.wide and self.tabled(u.operation)]
         others = [u for u in readers if u not in tables]
-        full = pair(value, self.grid(value)) if others else value
+        full = pair(value, self.grid(value)) if others and quantized else value
         for use in others:
             use.operation.operands[use.index] = full
         if tables:

@@ -267,3 +267,34 @@ def test_quantized_digits_keep_their_accuracy(digits, precision: str) -> None:
     ]
     assert [n for n, f in zip(names, is_float, strict=True) if f] == ["quantize", "dequantize", "softmax"]
     assert accuracy(q, images, labels) >= accuracy(program, images, labels) - 0.01
+
+
+def test_branches_skips_and_concatenations_become_integer() -> None:
+    conv = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1))
+    b = Builder([("x", TensorType((1, 3, 8, 8), "f32"))])
+    weights = lambda *s: b.const(RNG.normal(size=s).astype(np.float32) / 5)  # noqa: E731
+    stem = b.op(ops.Relu(), b.op(conv, b.input(0), weights(4, 3, 3, 3), weights(4)))
+    left = b.op(ops.MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), stem)
+    right = b.op(
+        ops.AvgPool((2, 2), (2, 2), (0,) * 4, (1, 1)), b.op(ops.Add(), stem, b.op(conv, stem, weights(4, 4, 3, 3)))
+    )
+    gated = b.op(ops.Mul(), right, b.op(ops.Sigmoid(), left))
+    joined = b.op(ops.Concat(1), left, gated)
+    y = b.op(ops.ReduceMean((2, 3)), b.op(conv, joined, weights(6, 8, 3, 3)))
+    program = b.finish([("y", y)])
+    data = RNG.uniform(0, 1, size=(8, 1, 3, 8, 8)).astype(np.float32)
+    stats = collect(program, data)
+    for scheme, tolerance in ((Int8(), 0.05), (Fixed(16, 6), 0.01)):
+        q = quantize(program, stats, scheme)
+        reference = [evaluate(q, [x])[0] for x in data]
+        run_pipeline(q, ["integerize", "accumulators"])
+        names = [edit.mnemonic(o) for o in q.ops() if edit.mnemonic(o)]
+        is_float = [any(dtypes.is_float(type_of(v).dtype) for v in o.operands) for o in q.ops() if edit.mnemonic(o)]
+        assert [n for n, f in zip(names, is_float, strict=True) if f] == ["quantize"]
+        for x, expected in zip(data, reference, strict=True):
+            got = evaluate(q, [x])[0]
+            step = stats.ranges[max(stats.ranges)].absmax / 100 if isinstance(scheme, Int8) else 2.0**-9
+            assert np.abs(got - expected).max() <= 2 * step
+            np.testing.assert_allclose(got, evaluate(program, [x])[0], atol=tolerance)
+        run_pipeline(q, ["fuse"])
+        assert "mul" not in [edit.mnemonic(o) for o in q.ops()]
