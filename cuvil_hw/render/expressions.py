@@ -113,7 +113,7 @@ class Expressions:
         kind = value_type(type, self.lang)
         if (kind.kind == "arbitrary" and then.type != other.type) or kind == CType("float", 16):
             then, other = self.as_type(then, type), self.as_type(other, type)
-        elif not isinstance(type, AnyFloat):
+        elif not isinstance(type, AnyFloat) and kind.kind != "arbitrary":
             then, other = self._wide(then, other, type)
         text = f"{at(cond, CHOICE + 1)} ? {at(then, CHOICE + 1)} : {at(other, CHOICE)}"
         kind = then.type if then.type == other.type else self._promoted(then.type, other.type)
@@ -291,6 +291,8 @@ class Expressions:
         return common
 
     def _divide(self, sign: str, a: Code, b: Code, type: Attribute) -> Code:
+        if self.lang.arbitrary and not self._index(type):  # mixed signs divide differently from one vendor tool to another
+            a, b = self.as_type(a, type), self.as_type(b, type)
         a, b = self._wide(a, b, type)
         # The quotient of the lowest value by -1 is one bit wider: only that wraps.
         return self._finish(f"{at(a, TIMES)} {sign} {at(b, TIMES + 1)}", TIMES, self._quotient(sign, a, b), type)
@@ -337,7 +339,7 @@ class Expressions:
     def _unsigned(self, a: Code, type: Attribute) -> Code:
         """The bits of a value of `type`, read as a number ≥ 0."""
         bits = width(type)
-        if a.literal is not None:
+        if a.literal is not None and not self.lang.arbitrary:
             number = a.literal % (1 << bits)
             wide = Code(f"{number}ULL", PRIMARY, CType("int", 64, False), literal=number)
             return integer(number) if bits < 64 else wide
@@ -361,7 +363,8 @@ class Expressions:
         signed, bits = layout
         if self.lang.saturate:
             kind = CType("arbitrary", bits, signed)
-            text = self.lang.saturate.format(type=spelled(kind, self.lang), layer=op.layer.value.data, x=a.text)
+            x = a if a.type.kind == "arbitrary" else self.as_type(a, op.value.type)
+            text = self.lang.saturate.format(type=spelled(kind, self.lang), layer=op.layer.value.data, x=x.text)
             return Code(text, PRIMARY, kind, signed)
         source = value_type(op.value.type, self.lang)
         lo, hi = dtypes.int_range(dtype)
@@ -378,6 +381,8 @@ class Expressions:
         if predicate >= 6 and type != IntegerType(1):
             a, b = self._unsigned(a, type), self._unsigned(b, type)
         elif type != IntegerType(1):
+            if self.lang.arbitrary and a.type.signed != b.type.signed:  # some vendors compare these as unsigned
+                a, b = self.as_type(a, type), self.as_type(b, type)
             a, b = self._wide(a, b, type)
         tight = SHIFT + 1
         return Code(f"{at(a, tight)} {sign} {at(b, tight)}", EQUAL if predicate < 2 else LESS, BOOL)

@@ -15,13 +15,26 @@ from xdsl.dialects import arith, func, memref, scf
 from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerAttr, MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import AxisReadOp, AxisType, AxisWriteOp, StreamOp, StreamReadOp, StreamType, StreamWriteOp
 from cuvil_hw.render.expressions import Expressions
 from cuvil_hw.render.inline import home, is_expression, writes
 from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.names import Names, comment_lines, text_of
-from cuvil_hw.render.scalar import INT, PLUS, PRIMARY, TIMES, Code, CType, declared, integer, native_type, value_type
+from cuvil_hw.render.scalar import (
+    INT,
+    PLUS,
+    PRIMARY,
+    TIMES,
+    Code,
+    CType,
+    declared,
+    integer,
+    native_type,
+    spelled,
+    value_type,
+)
 
 INDEX = IndexType()
 
@@ -308,6 +321,9 @@ class Function:
             name = self.names.new(text_of(op, "cuvil.name") or arguments[0].name_hint or "i")
             by = f"++{name}" if step.literal == 1 else f"{name} += {step.text}"
             kind = declared(arguments[0].type, self.lang)
+            trips = (upper.literal or 0) - (lower.literal or 0)
+            if "cuvil.unroll" in op.attributes and trips >= self.lang.vector_lanes:
+                self._template(self.lang.lanes)
             self.line(f"for ({kind} {name} = {lower.text}; {name} < {upper.text}; {by}) {{")
             self.depth += 1
             pipeline = op.attributes.get("cuvil.pipeline")
@@ -426,9 +442,14 @@ class Function:
         assert isinstance(kind, StreamType)
         assert isinstance(bus, AxisType)
         bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
-        element = declared(kind.element, self.lang)
+        element = self._port_element(op.dtype.data)
         call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream)
         self._process(f"{'read' if reads else 'write'}_{port}", call)
+
+    def _port_element(self, dtype: str) -> str:
+        """The type of one element at a port: unlike inside, its sign matters, since it is extended to a container."""
+        signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
+        return spelled(CType("arbitrary", bits, signed), self.lang)
 
 
 def _bare(side: str) -> str:

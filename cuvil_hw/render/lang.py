@@ -49,7 +49,8 @@ class Lang:
     {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
     `axis_*`: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}); `port`: a
     line per port of a design; `bind`: how a memory ({name}) is placed, by value of `cuvil.bind` ({kind} of memory);
-    `pipeline` ({ii}), `unroll`: first line of a loop's body; `partition`, `reshape` ({name}, {dim} from 1);
+    `pipeline` ({ii}), `unroll`: first line of a loop's body; `lanes`: line before an unrolled loop
+    of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim} from 1);
     `independent`: accesses of different iterations never meet; `table`: start of a constant table ({type}, {name});
     `dataflow`: first line, line before the calls, a call ({name}, {call}), line after; `math`: function names, and
     `math_f32` ({name}) how their float twin is called. A template that is "" prints nothing.
@@ -87,6 +88,8 @@ class Lang:
     dataflow: tuple[str, str, str, str] = ("", "", "{call};", "")
     pipeline: str = ""
     unroll: str = ""
+    lanes: str = ""
+    vector_lanes: int = 8
     bind: Mapping[str, str] = field(default_factory=dict)
     partition: str = ""
     reshape: str = ""
@@ -143,6 +146,7 @@ HLS_CPP = Lang(
     dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
     pipeline="#pragma HLS pipeline II={ii}",
     unroll="#pragma HLS unroll",
+    lanes="CUVIL_LANES",
     bind={
         "registers": "#pragma HLS array_partition variable={name} complete dim=0",
         "lutram": _STORAGE + "lutram",
