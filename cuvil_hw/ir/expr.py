@@ -394,6 +394,23 @@ def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] 
     return new
 
 
+def retype(e: Expr, old: str, new: str) -> Expr:
+    """Every node of dtype `old` in `new`: exact when `new` is wider and nothing overflows in `old`."""
+
+    def leaf(x: Expr) -> Expr | None:
+        match x:
+            case Const() | State() if x.dtype == old:
+                return replace(x, dtype=new)
+            case Apply(args=args) if x.dtype == old:
+                return cast(args[0], new) if x.op == "cast" else replace(x, dtype=new, args=tuple(map(go, args)))
+        return None
+
+    def go(x: Expr) -> Expr:
+        return rewrite(x, leaf)
+
+    return go(e)
+
+
 def substitute(e: Expr, values: Mapping[Iter, Expr]) -> Expr:
     """Replace iterators by expressions."""
     return rewrite(e, lambda x: values.get(x) if isinstance(x, Iter) else None)

@@ -128,6 +128,7 @@ class Emitter:
     ) -> tuple[SSAValue, ...]:
         """`for name in start..extent by step`: body(i, carried) returns the next carried values. Returns the last ones.
 
+        `unroll`: all steps at once (a loop over lanes).
         A loop of a single step is left out, unless it is to be pipelined."""
         if extent == 1 and start == 0 and not pipeline:
             return tuple(body(self.const(0, "index"), tuple(init)) or ())
@@ -271,7 +272,7 @@ class Emitter:
             case Select():
                 return self._select(e, env, memo)
             case Apply(op="cast"):
-                return self._cast(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
+                return self.convert(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
             case Apply(op="saturate"):
                 return self._saturate(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
             case Apply():
@@ -349,12 +350,13 @@ class Emitter:
         slo, shi = dtypes.int_range(source)
         lo, hi = dtypes.int_range(dtype)
         if lo <= slo and shi <= hi:
-            return self._cast(v, source, dtype)
+            return self.convert(v, source, dtype)
         if source.startswith("u"):
-            v, source = self._cast(v, source, f"i{int(source[1:]) + 1}"), f"i{int(source[1:]) + 1}"
+            v, source = self.convert(v, source, f"i{int(source[1:]) + 1}"), f"i{int(source[1:]) + 1}"
         return self.put(level2.SaturateOp(v, dtype, self.layer, level2.signless(dtype)))
 
-    def _cast(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
+    def convert(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
+        """A value of dtype `source` in `dtype`; see expr.cast."""
         to = level2.signless(dtype)
         if source == dtype:
             return v

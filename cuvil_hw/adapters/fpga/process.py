@@ -13,12 +13,15 @@ from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import FunctionType, StringAttr
 from xdsl.ir import Block, Region, SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.fpga.rom import gather, iterators
 from cuvil_hw.adapters.fpga.stage import Stage, physical
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Iter, Load, Lookup, Reduce
+from cuvil_hw.ir.expr import Expr, Iter, Load, Lookup, Reduce, retype
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
+
+VECTOR = 8  # lanes from which a loop over them is worth a vector instruction in simulation
 
 
 def process(
@@ -87,6 +90,12 @@ def fork(name: str, tables: Tables, dtype: str, words: int, lanes: int, copies: 
     return process(name, f"one stream to {copies}", tables, 0, [("in", dtype, lanes), *outs], body)
 
 
+def native(dtype: str) -> str:
+    """The next integer type that machines compute in; others stay."""
+    width = dtypes.int_width(dtype)
+    return f"i{8 * dtypes.to_numpy(dtype).itemsize}" if width and width[0] else dtype
+
+
 def fold_index(e: Emitter, outer: SSAValue, extent: int, inner: SSAValue) -> SSAValue:
     """outer · extent + inner."""
     scaled = e.put(arith.MuliOp(outer, e.const(extent, "index"))) if extent != 1 else outer
@@ -94,7 +103,11 @@ def fold_index(e: Emitter, outer: SSAValue, extent: int, inner: SSAValue) -> SSA
 
 
 class Folded:
-    """Constants of a stage in folded order: tables over (fold of outputs, fold of inputs, input lane, output lane)."""
+    """Constants of a stage in folded order: tables over (fold of outputs, fold of inputs, input lane, output lane).
+
+    `outputs_inside`: whether the loop over output lanes is the inner one, with the table laid out for it: the longer lane
+    loop goes inside, where simulators vectorise it.
+    """
 
     def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
         self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
@@ -103,6 +116,7 @@ class Folded:
         self.nf = stage.channels_out // pe
         self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
         self.sf = stage.tap_count * self.cf
+        self.outputs_inside = pe >= VECTOR or pe >= simd
         self.grids: dict[Iter, Any] = {}
         if self.out_iter is not None:
             self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
@@ -122,6 +136,8 @@ class Folded:
     def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
         """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
         array, kept = gather(e, self.graph, self.grids, self.axes)
+        if kept[-2:] == (2, 3) and not self.outputs_inside:
+            array = array.swapaxes(-1, -2)
         if kept[:2] == (0, 1):
             array = array.reshape(self.nf * self.sf, *array.shape[2:])
         return array, kept
@@ -141,6 +157,8 @@ def _read(
         at = [places[n] for n in kept]
         if kept[:2] == (0, 1):
             at = [flat, *at[2:]]
+        if kept[-2:] == (2, 3) and not folded.outputs_inside:
+            at = [*at[:-2], at[-1], at[-2]]
         lanes = [n for n in range(len(at)) if kept[len(kept) - len(at) + n] >= 2]
         attributes: dict[str, Any] = {"bind": bind} if bind else {}
         if lanes:
@@ -158,6 +176,9 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
     assert reduce is not None and stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
     term = stage.term
+    # A sum over lanes runs in a native width, where simulators vectorise it; it fits the accumulator by its analysis.
+    wide = native(reduce.dtype)
+    widened = retype(term, reduce.dtype, wide)
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         x = e.alloca((simd,), source, "x", word=True)
@@ -186,24 +207,40 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
             flat = fold_index(e, nf, folded.sf, sf) if folded.nf > 1 else sf
             first = e.compare("eq", sf, e.const(0, "index")) if folded.sf > 1 else None
 
-            def lane(p: SSAValue, _: Any) -> None:
-                places = [nf, sf, None, p]
-                start = e.value(reduce.init[0], Env(load=_read(folded, k.name, places, flat, ""), lookup=_read(folded, k.name, places, flat, "")))
+            def start(p: SSAValue) -> SSAValue:
+                read = _read(folded, k.name, [nf, sf, None, p], flat, "")
+                return e.value(reduce.init[0], Env(load=read, lookup=read))
 
-                def accumulate(s: SSAValue, carried: tuple[SSAValue, ...]) -> list[SSAValue]:
-                    here = [nf, sf, s, p]
-                    constants = _read(folded, k.name, here, flat, bind)
+            def update(s: SSAValue, p: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
+                constants = _read(folded, k.name, [nf, sf, s, p], flat, bind)
 
-                    def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
-                        return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
+                def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+                    return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
 
-                    return [e.value(term, Env(load=load, lookup=constants, states=carried))]
+                return e.value(term, Env(load=load, lookup=constants, states=(state,)))
 
-                begin = start if first is None else e.put(arith.SelectOp(first, start, e.load(acc, p)))
-                total = e.loop(simd, "s", accumulate, init=[begin], unroll=True)[0]
-                e.store(total, acc, p)
+            if folded.outputs_inside:
 
-            e.loop(pe, "p", lane, unroll=True)
+                def begin() -> None:
+                    e.loop(pe, "p", lambda p, _: e.store(start(p), acc, p), unroll=True)
+
+                def add(s: SSAValue, _: Any) -> None:
+                    e.loop(pe, "p", lambda p, _: e.store(update(s, p, e.load(acc, p)), acc, p), unroll=True)
+
+                if first is None:
+                    begin()
+                else:
+                    e.branch(first, begin)
+                e.loop(simd, "s", add, unroll=True)
+            else:
+
+                def lane(p: SSAValue, _: Any) -> None:
+                    state = start(p) if first is None else e.put(arith.SelectOp(first, start(p), e.load(acc, p)))
+                    state = e.convert(state, reduce.dtype, wide)
+                    total = e.loop(simd, "s", lambda s, sums: [update(s, p, sums[0], widened)], init=[state], unroll=True)
+                    e.store(e.convert(total[0], wide, reduce.dtype), acc, p)
+
+                e.loop(pe, "p", lane, unroll=True)
 
             def finish() -> None:
                 e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, p), y), unroll=True)

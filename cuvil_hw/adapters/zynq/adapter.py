@@ -31,6 +31,7 @@ class ZynqAdapter:
 
     name = "zynq"
     interface = "sim"
+    interface = "sim"
     axes = ("lut", "ff", "bram18", "dsp")
 
     def refuses(
