@@ -150,9 +150,9 @@ template <int BITS, class S> void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out,
 }
 
 template <> struct gearbox<0> {
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         for (int i = 0; i < S::vecs; ++i) {
@@ -164,15 +164,15 @@ template <> struct gearbox<0> {
                 for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
                     const ap_uint<S::container> bits = data >> (p * S::container);
-                    lanes.v[part * S::per + p] = word * S::per + p < COUNT ? T(bits) : T(0);
+                    lanes.v[part * S::per + p] = word * S::per + p < COUNT ? T(E(bits)) : T(0);
                 }
                 if (part == S::ratio - 1) out.write(lanes);
             }
         }
     }
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         for (int i = 0; i < S::vecs; ++i) {
@@ -183,7 +183,7 @@ template <> struct gearbox<0> {
                 ap_uint<BITS> data = 0;
                 for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
-                    const ap_uint<S::container> bits = lanes.v[part * S::per + p];
+                    const ap_uint<S::container> bits = E(lanes.v[part * S::per + p]);
                     if (word * S::per + p < COUNT) data |= ap_uint<BITS>(bits) << (p * S::container);
                 }
                 if (word < S::words) put<BITS, S>(out, data, word, last);
@@ -193,9 +193,9 @@ template <> struct gearbox<0> {
 };
 
 template <> struct gearbox<1> {
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         ap_uint<BITS> data = 0;
         int part = 0;
         for (int i = 0; i < S::vecs; ++i) {
@@ -205,16 +205,16 @@ template <> struct gearbox<1> {
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
                 const ap_uint<S::container> bits = data >> (l * S::container);
-                lanes.v[l] = i * LANES + l < COUNT ? T(bits) : T(0);
+                lanes.v[l] = i * LANES + l < COUNT ? T(E(bits)) : T(0);
             }
             out.write(lanes);
             data >>= LANES * S::container;
             part = part == S::ratio - 1 ? 0 : part + 1;
         }
     }
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         ap_uint<BITS> data = 0;
         int part = 0, word = 0;
         for (int i = 0; i < S::vecs; ++i) {
@@ -222,7 +222,7 @@ template <> struct gearbox<1> {
             const vec<T, LANES> lanes = in.read();
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
-                const ap_uint<S::container> bits = lanes.v[l];
+                const ap_uint<S::container> bits = E(lanes.v[l]);
                 if (i * LANES + l < COUNT) data |= ap_uint<BITS>(bits) << ((part * LANES + l) * S::container);
             }
             if (part == S::ratio - 1 || i == S::vecs - 1) {
@@ -238,9 +238,9 @@ template <> struct gearbox<1> {
 };
 
 template <> struct gearbox<2> {
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         ap_uint<BITS> data = 0;
@@ -251,7 +251,7 @@ template <> struct gearbox<2> {
             const ap_uint<S::container> bits = data;
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
-                if (l == lane) lanes.v[l] = T(bits);
+                if (l == lane) lanes.v[l] = T(E(bits));
                 else if (lane == 0) lanes.v[l] = T(0);
             }
             if (lane == LANES - 1 || e == COUNT - 1) out.write(lanes);
@@ -260,9 +260,9 @@ template <> struct gearbox<2> {
             lane = lane == LANES - 1 ? 0 : lane + 1;
         }
     }
-    template <int BITS, class T, int LANES, int COUNT>
+    template <int BITS, class E, int LANES, int COUNT, class T>
     static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
-        typedef shape<BITS, T, LANES, COUNT> S;
+        typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         ap_uint<BITS> data = 0;
@@ -270,7 +270,7 @@ template <> struct gearbox<2> {
         for (int e = 0; e < COUNT; ++e) {
 #pragma HLS PIPELINE II=1
             if (lane == 0) lanes = in.read();
-            const ap_uint<S::container> bits = lanes.v[lane];
+            const ap_uint<S::container> bits = E(lanes.v[lane]);
             data |= ap_uint<BITS>(bits) << (part * S::container);
             lane = lane == LANES - 1 ? 0 : lane + 1;
             if (part == S::per - 1 || e == COUNT - 1) {
@@ -287,16 +287,17 @@ template <> struct gearbox<2> {
 
 }  // namespace axis
 
-// One tensor in. Reads exactly ceil(COUNT / PER) words, writes exactly ceil(COUNT / LANES).
-template <int BITS, class T, int LANES, int COUNT>
+// One tensor in. Reads exactly ceil(COUNT / PER) words, writes exactly ceil(COUNT / LANES). E: the element as it crosses the
+// port, which says how it fills its container; T: the same bits as the processes carry them (ap_int<4> for ap_uint<4>, bool).
+template <int BITS, class E, int LANES, int COUNT, class T>
 void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-    axis::gearbox<axis::shape<BITS, T, LANES, COUNT>::kind>::template in<BITS, T, LANES, COUNT>(in, out);
+    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template in<BITS, E, LANES, COUNT>(in, out);
 }
 
 // One tensor out. `last_tensor` false leaves `last` clear, for all but the final sample of one transfer.
-template <int BITS, class T, int LANES, int COUNT>
+template <int BITS, class E, int LANES, int COUNT, class T>
 void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last_tensor = true) {
-    axis::gearbox<axis::shape<BITS, T, LANES, COUNT>::kind>::template out<BITS, T, LANES, COUNT>(in, out, last_tensor);
+    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, last_tensor);
 }
 
 }  // namespace cuvil
