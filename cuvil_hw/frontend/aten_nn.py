@@ -276,7 +276,7 @@ def instance_norm(
     return e.op(norm.InstanceNorm(eps), x, _channel(e, w, c, 1), _channel(e, b, c, 0))
 
 
-@converts("_softmax", "softmax.int", "_safe_softmax")
+@converts("_softmax", "softmax.int")
 def softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
     return _softmax(e, rd.Softmax(axis_of(dim, len(e.out.shape))), x)
 
@@ -284,6 +284,19 @@ def softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
 @converts("_log_softmax", "log_softmax.int")
 def log_softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
     return _softmax(e, rd.LogSoftmax(axis_of(dim, len(e.out.shape))), x)
+
+
+@converts("_safe_softmax")
+def safe_softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
+    return _empty_rows_zero(e, e.cast(x, e.out.dtype), axis_of(dim, len(e.out.shape)))
+
+
+def _empty_rows_zero(e: Emitter, x: Value, axis: int) -> Value:
+    """Softmax that gives 0, not NaN, where all of a row is -infinity."""
+    kind = e.type(x)
+    top = e.op(rd.ReduceMax((axis,), True), x)
+    empty = e.broadcast(e.op(ew.Equal(), top, e.splat(-math.inf, e.type(top))), kind.shape)
+    return e.op(ew.Where(), empty, e.splat(0, kind), e.op(rd.Softmax(axis), x))
 
 
 def _softmax(e: Emitter, op: Op, x: Value) -> Value:
@@ -316,18 +329,15 @@ def attention(
     scores: Value = e.op(rd.MatMul(), q, permuted(e, k, (*range(rank - 2), rank - 1, rank - 2)))
     if causal:
         mask = torch.ones(qs[-2], ks[-2], dtype=torch.bool).tril()
+    last = len(scores_type.shape) - 1
     if mask is None:
-        weights = e.op(rd.Softmax(len(scores_type.shape) - 1), scores)
-        return e.op(rd.MatMul(), weights, v)
+        return e.op(rd.MatMul(), e.op(rd.Softmax(last), scores), v)
     low = e.splat(-math.inf, scores_type)
     if e.type(mask).dtype == "bool":
         mask = e.operand(mask, TensorType(scores_type.shape, "bool"))
         scores = e.op(ew.Where(), mask, scores, low)
     else:
         scores = e.op(ew.Add(), scores, e.operand(mask, scores_type))
-    weights = e.op(rd.Softmax(len(scores_type.shape) - 1), scores)
-    if not causal:
-        top = e.op(rd.ReduceMax((len(scores_type.shape) - 1,), True), scores)
-        none = e.broadcast(e.op(ew.Equal(), top, e.splat(-math.inf, e.type(top))), scores_type.shape)
-        weights = e.op(ew.Where(), none, e.splat(0, scores_type), weights)
+    # A causal row always has its first column; any other mask may leave a row empty.
+    weights: Value = e.op(rd.Softmax(last), scores) if causal else _empty_rows_zero(e, scores, last)
     return e.op(rd.MatMul(), weights, v)

@@ -140,6 +140,22 @@ def stack(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
     return joined(e, [e.reshape(e.cast(p, e.out.dtype), shape) for p in parts], axis)
 
 
+@converts("full_like")
+def full_like(e: Emitter, _: Value, value: float, *__: Any) -> Value:
+    return e.splat(value, e.out)
+
+
+@converts("new_full")
+def new_full(e: Emitter, _: Value, size: Any, value: float, *__: Any) -> Value:
+    return e.splat(value, e.out)
+
+
+@converts("empty_like", "new_empty", "new_empty_strided")
+def uninitialised(e: Emitter, *_: Any) -> Value:
+    """Zeros, so that a build is reproducible."""
+    return e.splat(0, e.out)
+
+
 @converts("copy")
 def copy(e: Emitter, _: Value, source: Value, *__: Any) -> Value:
     return e.operand(source, e.out)

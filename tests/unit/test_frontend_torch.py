@@ -361,7 +361,7 @@ class Mismatch(nn.Module):
 
 
 def test_an_error_of_the_forward_names_the_users_line() -> None:
-    with pytest.raises(CuvilError, match=r"can't trace Mismatch.*must have same|can't trace Mismatch.*shapes") as caught:
+    with pytest.raises(CuvilError, match=r"can't trace Mismatch.*(same|shapes)") as caught:
         load(Mismatch(), rand(3, 4))
     assert line_of("mismatch") in str(caught.value)
 

@@ -495,3 +495,22 @@ def test_attention() -> None:
     check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), q, k, v)
     check(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), q, k, v, m=mask)
     check(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), q, k, v, m=rand(3, 5))
+    check(lambda x: torch.ops.aten._safe_softmax(x, 1), torch.tensor([[1.0, -torch.inf], [-torch.inf, -torch.inf]]))
+
+
+def test_tensors_made_like_others() -> None:
+    def f(x: Any) -> Any:
+        made = torch.zeros_like(x), torch.full_like(x, 3, dtype=torch.int32), x.new_full((2,), 5), x.new_zeros(3) + x[0]
+        filled = torch.empty(2, 3)
+        filled[0], filled[1:] = x[0], x[1:] * 2
+        return *made, filled, torch.empty_like(x).fill_(4)
+
+    check(f, rand(2, 3))
+
+
+def test_uninitialised_memory_is_zero_so_that_builds_are_alike() -> None:
+    program = load(Call(lambda x: (torch.empty(64) + x, torch.empty_like(x))), rand(64))
+    x = rand(64, seed=1).numpy()
+    got = evaluate(program, [x])
+    np.testing.assert_array_equal(got[0], x)
+    np.testing.assert_array_equal(got[1], np.zeros(64, np.float32))
