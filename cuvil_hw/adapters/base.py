@@ -39,7 +39,9 @@ class Adapter(Protocol):
 
     name: str
 
-    def refuses(self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile) -> str | None:
+    def refuses(
+        self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
+    ) -> str | None:
         """None when this target can run `op` on such tensors; else the reason, shown to the user."""
 
     def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
@@ -55,10 +57,9 @@ class Adapter(Protocol):
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
         """The level2 module of the whole program under the chosen schedules. Must verify."""
 
-    def plan(
-        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
-    ) -> BuildPlan:
+    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         """Files and commands; runs nothing, needs no tool."""
 
     def open(self, profile: Profile, interface: str) -> Device:
-        """The device named by `interface`: "hw", "sim" or "null". Raises ToolNotFound or CuvilError, never falls back."""
+        """The device named by `interface`: "hw", "sim" or "null". Raises ToolNotFound or CuvilError, never
+        falls back."""

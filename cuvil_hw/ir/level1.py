@@ -61,7 +61,9 @@ def element_type(dtype: str) -> Attribute:
     if width is None:
         raise ValueError(f"unknown dtype {dtype!r}")
     signed, bits = width
-    return IntegerType(bits, Signedness.SIGNED if bits == 1 and signed else Signedness.SIGNLESS if signed else Signedness.UNSIGNED)
+    return IntegerType(
+        bits, Signedness.SIGNED if bits == 1 and signed else Signedness.SIGNLESS if signed else Signedness.UNSIGNED
+    )
 
 
 def dtype_of(element: Attribute) -> str:
@@ -240,7 +242,9 @@ def const_splat(value: float | int | bool, type: TensorType) -> ConstOp:
     return ConstOp(result_types=[[to_mlir(type)]], properties={"splat": attr})
 
 
-def group(label: str, inputs: Sequence[SSAValue], results: Sequence[TensorType], body: Region, loc: str = "") -> GroupOp:
+def group(
+    label: str, inputs: Sequence[SSAValue], results: Sequence[TensorType], body: Region, loc: str = ""
+) -> GroupOp:
     operation = GroupOp(
         operands=[list(inputs)],
         result_types=[[to_mlir(t) for t in results]],
@@ -267,5 +271,3 @@ def dialect() -> Dialect:
     for name in base.registry:
         operation_class(name)
     return Dialect("cuvil", [*derived.values(), ConstOp, YieldOp, GroupOp], [])
-
-

@@ -1,8 +1,9 @@
 """Level2: stock dialects (func, scf, memref, arith, math, vector-free) plus the few ops that none of them has.
 
-`stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join a
-port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators. Loops and buffers carry built-in attributes:
-`cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory), `cuvil.partition` (dims), `cuvil.role` on functions.
+`stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join
+a port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators.
+Loops and buffers carry built-in attributes: `cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory),
+`cuvil.partition` (dims), `cuvil.role` on functions.
 """
 
 from __future__ import annotations

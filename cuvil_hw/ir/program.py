@@ -1,4 +1,5 @@
-"""A program: one `func.func @main` of level1 ops and the store of its constants; and how to build, run, print and read one."""
+"""A program: one `func.func @main` of level1 ops and the store of its constants; and how to build, run, print and read
+one."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Array = npt.NDArray[Any]
 
 
 class ConstantStore(Mapping[str, Array]):
-    """Arrays by digest of dtype, shape and bytes; equal constants are stored once. Append-only, arrays are read-only."""
+    """Arrays by digest of dtype, shape and bytes; equal constants are stored once. Append-only, arrays are
+    read-only."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
@@ -41,7 +43,9 @@ class ConstantStore(Mapping[str, Array]):
 
     def __getitem__(self, digest: str) -> Array:
         if digest not in self._arrays:
-            raise CuvilError(f"constant {digest} is not in the store; the IR text and its weights don't belong together")
+            raise CuvilError(
+                f"constant {digest} is not in the store; the IR text and its weights don't belong together"
+            )
         return self._arrays[digest]
 
     def __iter__(self) -> Iterator[str]:

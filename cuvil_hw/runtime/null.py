@@ -1,4 +1,5 @@
-"""The null device: takes any program and answers zeros of the right shapes. To clone for a new device, and to time overheads."""
+"""The null device: takes any program and answers zeros of the right shapes. To clone for a new device, and to time
+overheads."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Reduce, Select, State, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Reduce, Select, State
+from cuvil_hw.ir.traverse import walk
 from cuvil_hw.ops.nn import lowest
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel

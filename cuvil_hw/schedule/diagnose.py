@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cuvil_hw.errors import DoesNotFit
+from cuvil_hw.schedule.problem import limits, scaled, spare, within
 from cuvil_hw.schedule.resources import Axis
-from cuvil_hw.schedule.solver import fits, limits, scaled, spare, within
+from cuvil_hw.schedule.search import fits
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
 

@@ -26,8 +26,9 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds
 from cuvil_hw.ir.program import ConstantStore
+from cuvil_hw.ir.traverse import walk
 
 INDEX = IndexType()
 
@@ -113,7 +114,7 @@ class Emitter:
         else:
             self._entry.insert_op_before(op, self._entry.first_op)
 
-    # -- structure ------------------------------------------------------------------------------------------------------
+    # -- structure --
 
     def loop(
         self,
@@ -195,12 +196,20 @@ class Emitter:
         finally:
             self.block = outer
 
-    # -- memory ---------------------------------------------------------------------------------------------------------
+    # -- memory --
 
     def alloca(
-        self, shape: Sequence[int], dtype: str, name: str, *, word: bool = False, bind: str = "", partition: Sequence[int] = (),
-        reshape: Sequence[int] = (), independent: bool = False,
-    ) -> SSAValue:  # fmt: skip
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        name: str,
+        *,
+        word: bool = False,
+        bind: str = "",
+        partition: Sequence[int] = (),
+        reshape: Sequence[int] = (),
+        independent: bool = False,
+    ) -> SSAValue:
         """A local array (a register for shape ()). `independent`: iterations of a loop never meet in it."""
         kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(shape))
         op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
@@ -237,7 +246,7 @@ class Emitter:
         self._tables[symbol] = op.results[0]
         return op.results[0]
 
-    # -- expressions ----------------------------------------------------------------------------------------------------
+    # -- expressions --
 
     def value(self, e: Expr, env: Env) -> SSAValue:
         """Compute `e`; nodes that it shares are computed once."""
@@ -299,7 +308,13 @@ class Emitter:
                 return self.put(arith.RemUIOp(a, b))
             q = self.put(arith.FloorDivSIOp(a, b))
             return self.put(arith.SubiOp(a, self.put(arith.MuliOp(q, b))))
-        ops: dict[str, Any] = {"add": arith.AddiOp, "mul": arith.MuliOp, "min": arith.MinSIOp, "max": arith.MaxSIOp, "sub": arith.SubiOp}
+        ops: dict[str, Any] = {
+            "add": arith.AddiOp,
+            "mul": arith.MuliOp,
+            "min": arith.MinSIOp,
+            "max": arith.MaxSIOp,
+            "sub": arith.SubiOp,
+        }
         return self.put(ops[e.op](a, b))
 
     def compare(self, op: str, a: SSAValue, b: SSAValue, dtype: str = "index") -> SSAValue:
@@ -308,14 +323,22 @@ class Emitter:
             names = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
             return self.put(arith.CmpfOp(a, b, names[op]))
         unsigned = dtype == "bool" or dtype.startswith("u")
-        names = {o: o if o in ("eq", "ne") else ("u" if unsigned else "s") + o for o in ("eq", "ne", "lt", "le", "gt", "ge")}
+        names = {
+            o: o if o in ("eq", "ne") else ("u" if unsigned else "s") + o for o in ("eq", "ne", "lt", "le", "gt", "ge")
+        }
         return self.put(arith.CmpiOp(a, b, names[op]))
 
     def _apply(self, op: str, dtype: str, args: list[SSAValue]) -> SSAValue:
         """An operator on operands of `dtype`."""
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self.compare(op, *args, dtype)
-        table = FLOAT_OPS if dtypes.is_float(dtype) else UNSIGNED_OPS if dtype.startswith("u") or dtype == "bool" else SIGNED_OPS
+        table = (
+            FLOAT_OPS
+            if dtypes.is_float(dtype)
+            else UNSIGNED_OPS
+            if dtype.startswith("u") or dtype == "bool"
+            else SIGNED_OPS
+        )
         if op in table:
             return self.put(table[op](*args))
         one = lambda v: self.const(v, dtype)  # noqa: E731
@@ -392,7 +415,11 @@ class Emitter:
         below_top = float(np.nextafter(above, container(0)))
         zero = self.const(0.0, source)
         number = self.put(arith.SelectOp(self._apply("isnan", source, [v]), zero, v))
-        clipped = self._apply("min", source, [self._apply("max", source, [number, self.const(float(lo), source)]), self.const(below_top, source)])
+        clipped = self._apply(
+            "min",
+            source,
+            [self._apply("max", source, [number, self.const(float(lo), source)]), self.const(below_top, source)],
+        )
         convert = arith.FPToUIOp if dtype.startswith("u") else arith.FPToSIOp
         whole = self.put(convert(clipped, level2.signless(dtype)))
         if np.isinf(above):
@@ -413,8 +440,7 @@ UNSIGNED_OPS: Mapping[str, Any] = {
 FLOAT_OPS: Mapping[str, Any] = {
     "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "min": arith.MinimumfOp,
     "max": arith.MaximumfOp, "rem": level2.RemFOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
-    "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin": math.SinOp,
-    "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil": math.CeilOp,
-    "round": math.RoundEvenOp, "log1p": math.Log1pOp, "expm1": math.ExpM1Op,
+    "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin":
+    math.SinOp, "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil":
+    math.CeilOp, "round": math.RoundEvenOp, "log1p": math.Log1pOp, "expm1": math.ExpM1Op,
 }  # fmt: skip
-

@@ -10,8 +10,9 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
-from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce, Tensor, const, index, parallel, placeholder, substitute, walk
+from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce, Tensor, const, index, parallel, placeholder
 from cuvil_hw.ir.program import Program
+from cuvil_hw.ir.traverse import substitute, walk
 from cuvil_hw.ops.base import as_tuple
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 from cuvil_hw.schedule.radix import split_iterators
@@ -54,14 +55,19 @@ def kernel_graph(program: Program) -> KernelGraph:
                 result = operation.results[0]
                 role = "output" if result in returned else "temp"
                 label = names.new(operation.label.data)
-                out = declare(result, result_names[returned.index(result)] if role == "output" else f"{label}_out", role)
+                out = declare(
+                    result, result_names[returned.index(result)] if role == "output" else f"{label}_out", role
+                )
                 ops = tuple(o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp))
                 kernels.append(_kernel(label, out, tensor, ops, level1.loc_of(operation), buffers))
             case level1.TensorOp():
                 raise CuvilError(f"{operation.spec.mnemonic} at {level1.loc_of(operation)} is in no fusion group")
     outputs = []
     for value, name in zip(returned, result_names, strict=True):
-        if buffers.get(where.get(value, ""), Buffer("", TensorType((), ""), "")).role == "output" and where[value] not in outputs:
+        if (
+            buffers.get(where.get(value, ""), Buffer("", TensorType((), ""), "")).role == "output"
+            and where[value] not in outputs
+        ):
             outputs.append(where[value])
             continue
         out = names.new(name)  # an input, a constant or a repeated value is returned: copy it
@@ -134,5 +140,12 @@ class _Names:
 
 # Words that some C-family language reserves, and names that generated code uses itself.
 RESERVED = frozenset(
-    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "true", "false", "class", "new", "delete", "this", "template", "typename", "using", "namespace", "public", "private", "protected", "virtual", "operator", "try", "catch", "throw", "kernel", "global", "local", "constant", "half", "vec", "top", "main", "acc", "patch", "out", "in", "x", "w", "and", "or", "not", "xor", "bitand", "bitor", "compl", "asm", "export", "NULL", "INT", "MIN", "MAX", "min", "max", "abs", "exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "pow", "weights", "workspace"]
+    """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    bool true false class new delete this template typename using namespace public private protected virtual
+    operator try catch throw kernel global local constant half vec top main acc patch out in x w and or not xor
+    bitand bitor compl asm export NULL INT MIN MAX min max abs exp log sqrt tanh erf sin cos floor ceil round
+    pow weights workspace
+    """.split()  # noqa: SIM905
 )

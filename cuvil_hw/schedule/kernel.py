@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce, walk
+from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce
+from cuvil_hw.ir.traverse import walk
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ class Buffer:
 class Kernel:
     """One loop nest: for all `iterators` (parallel, one per output dimension, logical order): output[iterators] = body.
 
-    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use, and `operands` what they
-    are; `ops`: names of the level1 ops that were fused; `loc`: the source line of the main one.
+    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use, and `operands`
+    what they are; `ops`: names of the level1 ops that were fused; `loc`: the source line of the main one.
     """
 
     name: str
@@ -101,5 +102,3 @@ class KernelGraph:
 
     def producer(self, buffer: str) -> Kernel | None:
         return next((k for k in self.kernels if k.output == buffer), None)
-
-

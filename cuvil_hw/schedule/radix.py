@@ -8,8 +8,10 @@ that the reads can be streamed in whatever order the producer writes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Reduce, index, reduction, rewrite, substitute, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Reduce, index, reduction
+from cuvil_hw.ir.traverse import rewrite, substitute, walk
 
 
 def split_iterators(body: Expr) -> Expr:
@@ -25,19 +27,26 @@ def split_iterators(body: Expr) -> Expr:
 
 def _radix(body: Expr, it: Iter) -> tuple[int, ...]:
     """Extents of the digits of `it`, most significant first; one digit when it isn't used as several."""
+    if it.extent == 0:
+        return (0,)
     cuts = {1, it.extent}
     for node in walk(body):
         if isinstance(node, Apply) and node.dtype == "index" and node.op in ("floordiv", "mod"):
             number, divisor = node.args
             if number == it and isinstance(divisor, Const):
                 cuts.add(int(divisor.value))
-            elif isinstance(number, Apply) and number.op == "floordiv" and number.args[0] == it and isinstance(divisor, Const):
+            elif (
+                isinstance(number, Apply)
+                and number.op == "floordiv"
+                and number.args[0] == it
+                and isinstance(divisor, Const)
+            ):
                 inner = number.args[1]
                 cuts.add(int(divisor.value) * int(inner.value) if isinstance(inner, Const) else 1)
     order = sorted(cuts)
-    if any(big % small for small, big in zip(order, order[1:], strict=False)):
+    if any(big % small for small, big in pairwise(order)):
         return (it.extent,)
-    return tuple(big // small for small, big in zip(order, order[1:], strict=False))[::-1]
+    return tuple(big // small for small, big in pairwise(order))[::-1]
 
 
 def _split(body: Expr, it: Iter, digits: tuple[int, ...]) -> Expr:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cuvil_hw.errors import DoesNotFit, ToolNotFound
 from cuvil_hw.profile import load_profile
-from cuvil_hw.schedule import solver
+from cuvil_hw.schedule import search
 from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.schedule.solver import choose
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices, Level, Schedule
@@ -123,13 +123,13 @@ def folded(seed: int, count: int, options: int) -> list[KernelChoices]:
 def test_big_network_takes_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network of vww's size: few CP-SAT problems, each a fraction of the 6,000 candidates."""
     sizes: list[int] = []
-    inner = solver._solve
+    inner = search._solve
 
     def counted(problem: solver.Problem, *args: object, **kwargs: object) -> solver.Answer:
         sizes.append(sum(map(len, problem.options)))
         return inner(problem, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(solver, "_solve", counted)
+    monkeypatch.setattr(search, "_solve", counted)
     kernels = folded(1, 60, 100)
     axes = load_profile("zcu104").axes
     choice = choose(kernels, axes, target="zcu104", objective="max")

@@ -26,7 +26,7 @@ def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         lanes, waste, stall = min(width, max(kernel.type.size, 1)), 1.0, 1.0
     else:
         extent = max((i.extent for i in vectorizable(kernel)), default=1)
-        tile = min(int(schedule.option("lanes", "1")), extent)
+        tile = max(1, min(int(schedule.option("lanes", "1")), extent))
         lanes = min(tile, width)
         # The last vector of a tile may be partly empty; one accumulator waits for itself, independent ones overlap.
         vectors = -(-tile // lanes)

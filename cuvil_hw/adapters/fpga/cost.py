@@ -15,7 +15,8 @@ from cuvil_hw.adapters.fpga import fold
 from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.adapters.fpga.window import ring
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.expr import Apply, Const, Expr, Load, Lookup, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Load, Lookup
+from cuvil_hw.ir.traverse import walk
 from cuvil_hw.schedule.space import Schedule
 
 
@@ -23,8 +24,9 @@ from cuvil_hw.schedule.space import Schedule
 class Fabric:
     """One FPGA family.
 
-    `dsp_a`, `dsp_b`: signed operand widths of a multiplier block; `ram_shapes`: (depth, width) of the block memory counted
-    on the axis `ram`; `lutram_bits`: bits of distributed memory in one LUT; names of the axes of the profile.
+    `dsp_a`, `dsp_b`: signed operand widths of a multiplier block; `ram_shapes`: (depth, width) of the block memory
+    counted on the axis `ram`; `lutram_bits`: bits of distributed memory in one LUT; names of the axes of the
+    profile.
     """
 
     dsp_a: int
@@ -136,9 +138,7 @@ def resources(stage: Stage, schedule: Schedule, fabric: Fabric) -> Use:
     return use
 
 
-def _reduction(
-    use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd: int, pe: int, width_in: int
-) -> None:
+def _reduction(use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd: int, pe: int, width_in: int) -> None:
     k = stage.kernel
     reduce = k.reduce
     if reduce is None:
@@ -150,7 +150,9 @@ def _reduction(
     product = 0
     if fold.weighted(stage):
         weights = [k.operand(b) for b in k.inputs if b not in stage.sources]
-        width_w = max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
+        width_w = (
+            max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
+        )
         product = width_in + width_w
         if schedule.option("multiplier") == "dsp":
             use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)

@@ -198,7 +198,9 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
     top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
     top.attributes["cuvil.role"] = StringAttr("dataflow")
     top.attributes["cuvil.top"] = UnitAttr()
-    top.attributes["cuvil.comment"] = StringAttr(f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}")
+    top.attributes["cuvil.comment"] = StringAttr(
+        f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"
+    )
     return top
 
 
@@ -208,7 +210,8 @@ def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int) -> dict[str, float]:
-    """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in words."""
+    """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in
+    words."""
     slowest = [(k.name, Candidate(next(iter(fold.schedules(classify(k)))), Estimate(0.0, 0))) for k in graph.kernels]
     net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"))
     depth = fifo_depths(net)

@@ -1,8 +1,9 @@
 """FIFO depths: how far one branch of a fork runs ahead of the other before they meet again.
 
-Each process is described by `needs`: before word k of its output leaves, how many words of its input have been read. Along
-a path these compose. A bypass must hold what the longer path has swallowed when the shorter one could already deliver; with
-less the design would stop for ever, at any speed of its parts. Bursts only change throughput, for which a small depth serves.
+Each process is described by `needs`: before word k of its output leaves, how many words of its input have been read.
+Along a path these compose. A bypass must hold what the longer path has swallowed when the shorter one could already
+deliver; with less the design would stop for ever, at any speed of its parts. Bursts only change throughput, for which a
+small depth serves.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def depthwise_needs(pixels: int, taps: int, fold: int) -> Counts:
 
 def convert_needs(words_out: int, lanes_in: int, lanes_out: int) -> Counts:
     k = np.arange(1, words_out + 1)
-    return np.asarray(k * (lanes_out // lanes_in) if lanes_out >= lanes_in else -(-k // (lanes_in // lanes_out)), np.int64)
+    return np.asarray(
+        k * (lanes_out // lanes_in) if lanes_out >= lanes_in else -(-k // (lanes_in // lanes_out)), np.int64
+    )
 
 
 def map_needs(words: int) -> Counts:
@@ -67,10 +70,12 @@ class Edge:
 def depths(
     edges: Sequence[Edge], needs: Mapping[tuple[str, str], Callable[[], Counts]], order: Sequence[str], default: int = 2
 ) -> dict[str, int]:
-    """Depth of every stream. `needs[process, input edge]`: per output word, input words read before; `order`: topological.
+    """Depth of every stream. `needs[process, input edge]`: per output word, input words read before; `order`:
+    topological.
 
-    Every edge gets `default`; edges into a process with several inputs get what their fork demands. For each edge the words
-    of every *source* (a process without inputs, or a fork) that it takes to bring its k-th word are tracked.
+    Every edge gets `default`; edges into a process with several inputs get what their fork demands. For each edge
+    the words of every *source* (a process without inputs, or a fork) that it takes to bring its k-th word are
+    tracked.
     """
     into: dict[str, list[Edge]] = {p: [] for p in order}
     outof: dict[str, list[Edge]] = {p: [] for p in order}
@@ -112,5 +117,3 @@ def _widen(
             waiting = np.searchsorted(counts, sent, side="right") - taken
             most = int(waiting[early].max(initial=0))
             result[e.name] = max(result[e.name], most + SLACK_WORDS) if early.any() else result[e.name]
-
-

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import FunctionType, StringAttr
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.fpga.rom import gather, iterators
+from cuvil_hw.adapters.fpga.folded import Folded, read_constant
 from cuvil_hw.adapters.fpga.stage import Stage, physical
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Expr, Iter, Load, Lookup, Reduce, retype
+from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce
+from cuvil_hw.ir.traverse import retype
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
-
-VECTOR = 8  # lanes from which a loop over them is worth a vector instruction in simulation
 
 
 def process(
@@ -70,7 +68,9 @@ def convert(name: str, tables: Tables, dtype: str, words: int, lanes_in: int, la
 
         e.nest([(words, "word"), (wide // narrow, "part")], lambda at: one(at[1]))
 
-    return process(name, f"{lanes_in} → {lanes_out} lanes", tables, 0, [("in", dtype, lanes_in), ("out", dtype, lanes_out)], body)
+    return process(
+        name, f"{lanes_in} → {lanes_out} lanes", tables, 0, [("in", dtype, lanes_in), ("out", dtype, lanes_out)], body
+    )
 
 
 def fork(name: str, tables: Tables, dtype: str, words: int, lanes: int, copies: int) -> func.FuncOp:
@@ -102,82 +102,16 @@ def fold_index(e: Emitter, outer: SSAValue, extent: int, inner: SSAValue) -> SSA
     return e.put(arith.AddiOp(scaled, inner)) if extent != 1 else scaled
 
 
-class Folded:
-    """Constants of a stage in folded order: tables over (fold of outputs, fold of inputs, input lane, output lane).
-
-    `outputs_inside`: whether the loop over output lanes is the inner one, with the table laid out for it: the longer lane
-    loop goes inside, where simulators vectorise it.
-    """
-
-    def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
-        self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
-        k = stage.kernel
-        self.out_iter: Iter | None = k.iterators[physical(k.type.rank)[-1]] if k.type.rank else None
-        self.nf = stage.channels_out // pe
-        self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
-        self.sf = stage.tap_count * self.cf
-        self.outputs_inside = pe >= VECTOR or pe >= simd
-        self.grids: dict[Iter, Any] = {}
-        if self.out_iter is not None:
-            self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
-        shape = [d.kernel for d in stage.dims]
-        digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
-        for tap, digit in zip(stage.taps, digits, strict=True):
-            if tap is not None:
-                self.grids[tap] = digit.reshape(1, -1, 1, 1)
-        if stage.channel is not None:
-            fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
-            self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
-        reduction = [i for i in (*stage.taps, stage.channel) if i is not None]
-        lanes = [stage.channel] if stage.channel is not None else []
-        outputs = [self.out_iter] if self.out_iter is not None else []
-        self.axes: tuple[list[Iter], ...] = (outputs, reduction, lanes, outputs)
-
-    def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
-        """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
-        array, kept = gather(e, self.graph, self.grids, self.axes)
-        if kept[-2:] == (2, 3) and not self.outputs_inside:
-            array = array.swapaxes(-1, -2)
-        if kept[:2] == (0, 1):
-            array = array.reshape(self.nf * self.sf, *array.shape[2:])
-        return array, kept
-
-
-def _read(
-    folded: Folded, hint: str, places: Sequence[SSAValue | None], flat: SSAValue | None, bind: str
-) -> Callable[[Load | Lookup, Emitter, Env], SSAValue]:
-    """How expression leaves read constants. `places`: index on each of the four axes; `flat`: nf·SF + sf."""
-
-    def read(leaf: Load | Lookup, e: Emitter, env: Env) -> SSAValue:
-        if isinstance(leaf, Lookup) and not iterators(leaf):
-            table = e.table(np.asarray(leaf.values), leaf.dtype, f"{hint}_lut")
-            return e.load(table, e.value(leaf.index, env))
-        array, kept = folded.table(leaf)
-        name = f"{hint}_{leaf.buffer if isinstance(leaf, Load) else 'p'}"
-        at = [places[n] for n in kept]
-        if kept[:2] == (0, 1):
-            at = [flat, *at[2:]]
-        if kept[-2:] == (2, 3) and not folded.outputs_inside:
-            at = [*at[:-2], at[-1], at[-2]]
-        lanes = [n for n in range(len(at)) if kept[len(kept) - len(at) + n] >= 2]
-        attributes: dict[str, Any] = {"bind": bind} if bind else {}
-        if lanes:
-            attributes["reshape"] = lanes
-        table = e.table(array, leaf.dtype, name, **attributes)
-        return e.load(table, *[a for a in at if a is not None])
-
-    return read
-
-
 def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str) -> func.FuncOp:
     """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it."""
     k, folded = stage.kernel, Folded(stage, graph, pe, simd)
     reduce = k.reduce
-    assert reduce is not None and stage.term is not None
+    assert reduce is not None
+    assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
     term = stage.term
     # A sum over lanes runs in a native width, where simulators vectorise it; it fits the accumulator by its analysis.
-    wide = native(reduce.dtype)
+    wide = native(reduce.dtype) if reduce.kind == "sum" else reduce.dtype
     widened = retype(term, reduce.dtype, wide)
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
@@ -208,11 +142,11 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
             first = e.compare("eq", sf, e.const(0, "index")) if folded.sf > 1 else None
 
             def start(p: SSAValue) -> SSAValue:
-                read = _read(folded, k.name, [nf, sf, None, p], flat, "")
+                read = read_constant(folded, k.name, [nf, sf, None, p], flat, "")
                 return e.value(reduce.init[0], Env(load=read, lookup=read))
 
             def update(s: SSAValue, p: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
-                constants = _read(folded, k.name, [nf, sf, s, p], flat, bind)
+                constants = read_constant(folded, k.name, [nf, sf, s, p], flat, bind)
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
@@ -237,7 +171,9 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
                 def lane(p: SSAValue, _: Any) -> None:
                     state = start(p) if first is None else e.put(arith.SelectOp(first, start(p), e.load(acc, p)))
                     state = e.convert(state, reduce.dtype, wide)
-                    total = e.loop(simd, "s", lambda s, sums: [update(s, p, sums[0], widened)], init=[state], unroll=True)
+                    total = e.loop(
+                        simd, "s", lambda s, sums: [update(s, p, sums[0], widened)], init=[state], unroll=True
+                    )
                     e.store(e.convert(total[0], wide, reduce.dtype), acc, p)
 
                 e.loop(pe, "p", lane, unroll=True)
@@ -260,7 +196,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
 def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
     """The epilogue of one output lane: the kernel's body with its reduction done."""
     k = folded.stage.kernel
-    read = _read(folded, k.name, [nf, None, None, p], None, "")
+    read = read_constant(folded, k.name, [nf, None, None, p], None, "")
     e.store(e.value(k.body, Env(load=read, lookup=read, reduce=lambda *_: reduced)), y, p)
 
 
@@ -268,7 +204,8 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
     """Channel by channel: PE channels a cycle, one tap after the other; a running value for every channel."""
     k, folded = stage.kernel, Folded(stage, graph, pe, 1)
     reduce = k.reduce
-    assert reduce is not None and stage.term is not None
+    assert reduce is not None
+    assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
     term, last_tap = stage.term, stage.tap_count - 1
 
@@ -283,8 +220,8 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
             first = e.compare("eq", tap, e.const(0, "index")) if last_tap else None
 
             def lane(p: SSAValue, _: Any) -> None:
-                outside = _read(folded, k.name, [nf, tap, None, p], flat, "")
-                constants = _read(folded, k.name, [nf, tap, None, p], flat, bind)
+                outside = read_constant(folded, k.name, [nf, tap, None, p], flat, "")
+                constants = read_constant(folded, k.name, [nf, tap, None, p], flat, bind)
                 start = e.value(reduce.init[0], Env(load=outside, lookup=outside))
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
@@ -323,7 +260,7 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
                 e.do(level2.StreamReadOp(arg, word))
 
             def lane(p: SSAValue, _: Any) -> None:
-                constants = _read(folded, k.name, [nf, None, None, p], None, "")
+                constants = read_constant(folded, k.name, [nf, None, None, p], None, "")
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     if leaf.buffer in stage.sources:
@@ -337,7 +274,10 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
 
         e.nest([(stage.pixels, "pixel"), (folded.nf, "nf")], lambda at: step(at[1]))
 
-    ins = [(f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, lanes) for n, s in enumerate(stage.sources)]
+    ins = [
+        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, lanes)
+        for n, s in enumerate(stage.sources)
+    ]
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"
     return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, lanes)], body)
 
@@ -384,7 +324,10 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int) -> fu
 
         nest(order)
 
-    ins = [(f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, 1) for n, s in enumerate(stage.sources)]
+    ins = [
+        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, 1)
+        for n, s in enumerate(stage.sources)
+    ]
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: buffered, one element at a time"
     return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, 1)], body)
 
@@ -423,5 +366,3 @@ def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue]) -> tup
         return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=1 if len(rest) == 1 else 0)
 
     return nest(node.iters, tuple(start))
-
-

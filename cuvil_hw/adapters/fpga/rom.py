@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, State
+from cuvil_hw.ir.traverse import walk
 from cuvil_hw.schedule.kernel import KernelGraph
 
 Array = npt.NDArray[Any]
@@ -48,11 +49,18 @@ def iterators(e: Load | Lookup) -> set[Iter]:
     return {n for i in indices for n in walk(i) if isinstance(n, Iter)}
 
 
-def gather(e: Load | Lookup, graph: KernelGraph, grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]) -> tuple[Array, tuple[int, ...]]:
+def indexed_by_data(e: Lookup) -> bool:
+    """Whether the index is computed from what streams in, so that the table is no constant of the stage."""
+    return any(isinstance(n, Load | Reduce | State) for n in walk(e.index))
+
+
+def gather(
+    e: Load | Lookup, graph: KernelGraph, grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]
+) -> tuple[Array, tuple[int, ...]]:
     """The constants that `e` reads over the whole iteration space, and which table axes they depend on.
 
-    `axes`: the iterators behind each axis of the table; `grids`: each iterator's values, shaped to broadcast over all axes.
-    An axis on which `e` doesn't depend is left out of the table.
+    `axes`: the iterators behind each axis of the table; `grids`: each iterator's values, shaped to broadcast over
+    all axes. An axis on which `e` doesn't depend is left out of the table.
     """
     used = iterators(e)
     kept = tuple(n for n, its in enumerate(axes) if used & set(its))

@@ -1,7 +1,7 @@
 """Which way a kernel runs in a dataflow design, read off its accesses.
 
-The one rule of spatial FPGA lowering: a kernel that reads its input in raster order through a bounded window streams it;
-any other kernel first fills a buffer. Raster order is channels last: (N, spatial…, C).
+The one rule of spatial FPGA lowering: a kernel that reads its input in raster order through a bounded window streams
+it; any other kernel first fills a buffer. Raster order is channels last: (N, spatial…, C).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, rewrite, walk
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine
+from cuvil_hw.ir.traverse import rewrite, walk
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.types import TensorType
 
@@ -61,9 +62,9 @@ class Stage:
     """A kernel with its streaming form.
 
     `kind`: "dense" (every output channel reads every input channel: conv, linear), "depthwise" (channel by channel:
-    depthwise conv, pools), "map" (element by element) or "buffered". `dims`: the window, outermost first; `taps`: reduction
-    iterators in reading order, channel last for "dense"; `pad_value`: what cells outside hold; `term`: the update of the
-    state by one element.
+    depthwise conv, pools), "map" (element by element) or "buffered". `dims`: the window, outermost first; `taps`:
+    reduction iterators in reading order, channel last for "dense"; `pad_value`: what cells outside hold; `term`:
+    the update of the state by one element.
     """
 
     kernel: Kernel
@@ -203,14 +204,13 @@ def _windowed(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
     body = [e for e in walk(kernel.body) if not any(e is n for n in inner)]
     if term is None or not all(_only_channel(e, kernel, sources) for e in (reduce.init[0], *_outside(body))):
         return None
-    if _uses_position(reduce.init[0], kernel) or any(isinstance(e, Apply) and e.dtype == "index" and e.op == "cast" for e in inner):
+    if _uses_position(reduce.init[0], kernel) or any(
+        isinstance(e, Apply) and e.dtype == "index" and e.op == "cast" for e in inner
+    ):
         return None
     if not reduce.kind.startswith("arg") and sum(d.size > 1 for d in dims) <= 2:
-        c_out = channels(kernel.type)
-        return Stage(
-            kernel, kind, sources, source.shape[order[-1]] if source.rank else 1, c_out, tuple(dims), tuple(taps), channel_iter,
-            pad, term,
-        )  # fmt: skip
+        ends = channels(source), channels(kernel.type)
+        return Stage(kernel, kind, sources, *ends, tuple(dims), tuple(taps), channel_iter, pad, term)
     return None
 
 
@@ -283,4 +283,3 @@ def _neutral(e: Expr, load: Load, wanted: float | int | bool) -> int | float | N
         case Apply(op="mul", args=(a, b)) if wanted == 0:
             return _neutral(a, load, 0) if any(n == load for n in walk(a)) else _neutral(b, load, 0)
     return None
-

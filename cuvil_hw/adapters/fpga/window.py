@@ -1,7 +1,7 @@
 """The sliding-window generator: a ring of rows on chip turns a raster stream into windows, one word a cycle.
 
-While the windows of one output row leave, the rows that the next one needs come in, evenly spread over the row: reading and
-writing share the loop, and neither has to wait for a burst of the other.
+While the windows of one output row leave, the rows that the next one needs come in, evenly spread over the row: reading
+and writing share the loop, and neither has to wait for a burst of the other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Ring:
         return self.x.out * self.y.kernel * self.x.kernel * self.fold
 
     def cycles(self) -> int:
-        """Cycles for one input: the first rows, then per output row the longer of leaving and arriving, then the rest."""
+        """Cycles for one input: the first rows, then per output row the longer of leaving and arriving, then
+        the rest."""
         total = self.loaded(0) * self.row_words
         for oy in range(self.y.out):
             arriving = (self.loaded(oy + 1) - self.loaded(oy)) * self.row_words if oy + 1 < self.y.out else 0
@@ -70,14 +71,22 @@ def ring(stage: Stage, lanes: int) -> Ring:
 
 
 def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> func.FuncOp:
-    """Words of every window in the order (pixel, taps, channels); cells outside the input hold the stage's pad value."""
+    """Words of every window in the order (pixel, taps, channels); cells outside the input hold the stage's pad
+    value."""
     r = ring(stage, lanes)
     y, x = r.y, r.x
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         word = e.alloca((lanes,), dtype, "word", word=True)
         out = e.alloca((lanes,), dtype, "tap_word", word=True)
-        rows = e.alloca((r.rows, r.row_words, lanes), dtype, "rows", bind="bram" if r.rows * r.row_words > 64 else "lutram", reshape=(2,), independent=True)
+        rows = e.alloca(
+            (r.rows, r.row_words, lanes),
+            dtype,
+            "rows",
+            bind="bram" if r.rows * r.row_words > 64 else "lutram",
+            reshape=(2,),
+            independent=True,
+        )
         slot = e.alloca((), "i32", "next_slot")
         index = lambda v: e.const(v, "index")  # noqa: E731
         e.store(e.const(0, "i32"), slot)
@@ -192,4 +201,3 @@ def arriving(e: Emitter, oy: SSAValue, r: Ring) -> SSAValue:
     if len(set(counts)) == 1:
         return e.const(counts[0], "i32")
     return e.load(e.table(counts, "i32", "arriving"), oy)
-

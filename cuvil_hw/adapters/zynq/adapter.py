@@ -58,9 +58,7 @@ class ZynqAdapter:
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
         return dataflow.lower(graph, choice, profile.setting("axi_stream_bits", 64))
 
-    def plan(
-        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
-    ) -> BuildPlan:
+    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         return project(module, graph, profile, golden)
 
     def open(self, profile: Profile, interface: str) -> Device:

@@ -1,7 +1,7 @@
 """Devices of the Zynq adapter: the simulator, which runs the emitted HLS C++ on the host, and the null device.
 
-The simulator compiles the project's own sources against `sim/hls` (fast integers with the bits of ap_int). It proves what
-the design computes. It proves nothing about initiation intervals, timing or resources.
+The simulator compiles the project's own sources against `sim/hls` (fast integers with the bits of ap_int). It proves
+what the design computes. It proves nothing about initiation intervals, timing or resources.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Simulator:
 
 
 def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers: Path | None = None) -> Path:
-    """The shared library of a program's sources. `headers`: another folder with ap_int.h and hls_stream.h (Xilinx's own,
-    say), used before sim/hls."""
+    """The shared library of a program's sources. `headers`: another folder with ap_int.h and hls_stream.h (Xilinx's
+    own, say), used before sim/hls."""
     project = str(program.info["project"])
     inputs = len(program.inputs)
     files = {
@@ -75,11 +75,14 @@ def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers:
         for path in sorted((program.folder / "src").iterdir())
         if path.is_file()
     }
-    runner = f'#include "src/{project}.h"\n#include <cuvil_sim.h>\n\nCUVIL_SIM_RUNNER({program.info["top"]}, {inputs})\n'
+    runner = (
+        f'#include "src/{project}.h"\n#include <cuvil_sim.h>\n\nCUVIL_SIM_RUNNER({program.info["top"]}, {inputs})\n'
+    )
     files["runner.cpp"] = runner.encode()
     sim = data.folder("sim")
     include = [sim / "hls"] if headers is None else [headers, sim / "xilinx_compat", sim / "hls"]
-    argv = ("g++", *FLAGS, *march(), *flags, *(f"-I{p}" for p in include), "-Isrc", f"src/{project}.cpp", "runner.cpp", "-o", "design.so")  # fmt: skip
+    sources = ("-Isrc", f"src/{project}.cpp", "runner.cpp", "-o", "design.so")
+    argv = ("g++", *FLAGS, *march(), *flags, *(f"-I{p}" for p in include), *sources)
     compile_ = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
     plan = BuildPlan(files, (compile_,), ("design.so",))
     return cached_build(plan, extra_key=_digest(include)) / "design.so"
@@ -104,7 +107,8 @@ def _digest(folders: Sequence[Path]) -> str:
 
 
 class LoadedSimulation:
-    """One design, loaded into this process. Samples of one run go over all cores; runs of several threads take turns."""
+    """One design, loaded into this process. Samples of one run go over all cores; runs of several threads take
+    turns."""
 
     def __init__(self, library: Path, program: DeviceProgram) -> None:
         self._lib = ctypes.CDLL(str(library))

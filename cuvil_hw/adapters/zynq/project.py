@@ -42,12 +42,14 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     templates = data.folder("hls") / "project"
     fill = lambda file: Template((templates / file).read_text()).safe_substitute(values).encode()  # noqa: E731
     guard = f"{name.upper()}_H"
-    header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{render_declarations(module, HLS_CPP, [TOP])}\n#endif\n"
+    prototype = render_declarations(module, HLS_CPP, [TOP])
+    header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{prototype}\n#endif\n"
     source = f'#include "{name}.h"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
+    tables = render_tables(module, HLS_CPP, graph.constants)
     files = {
         f"src/{name}.h": header.encode(),
         f"src/{name}.cpp": source.encode(),
-        "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{render_tables(module, HLS_CPP, graph.constants)}".encode(),
+        "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         "src/cuvil_hls.h": (data.folder("hls") / "cuvil_hls.h").read_bytes(),
         "run_hls.tcl": fill("run_hls.tcl"),
         "README.md": fill("README.md"),
@@ -83,7 +85,8 @@ def _port_table(graph: KernelGraph) -> str:
 
 
 def stream_words(array: Array, dtype: str, bits: int) -> Array:
-    """One sample (logical shape) as the words of its port: bytes in streaming order, zero padded, uint64 of `bits` bits."""
+    """One sample (logical shape) as the words of its port: bytes in streaming order, zero padded, uint64 of `bits`
+    bits."""
     ordered = np.ascontiguousarray(array.transpose(streaming_order(array.shape)), dtypes.to_numpy(dtype))
     raw = ordered.tobytes()
     raw += bytes(-len(raw) % (bits // 8))
