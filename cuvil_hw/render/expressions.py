@@ -291,7 +291,7 @@ class Expressions:
         return common
 
     def _divide(self, sign: str, a: Code, b: Code, type: Attribute) -> Code:
-        if self.lang.arbitrary and not self._index(type):  # mixed signs divide differently from one vendor tool to another
+        if self.lang.arbitrary and not self._index(type):  # vendors differ on mixed signs
             a, b = self.as_type(a, type), self.as_type(b, type)
         a, b = self._wide(a, b, type)
         # The quotient of the lowest value by -1 is one bit wider: only that wraps.

@@ -38,21 +38,23 @@ RING: dict[Any, Callable[[int, int], int]] = {
     arith.MaxSIOp: max, arith.MinSIOp: min,
 }  # fmt: skip
 DIVIDE: dict[Any, Callable[[int, int], int]] = {
-    arith.DivSIOp: trunc_div, arith.RemSIOp: lambda a, b: a - b * trunc_div(a, b), arith.FloorDivSIOp: lambda a, b: a // b,
+    arith.DivSIOp: trunc_div, arith.RemSIOp: lambda a, b: a - b * trunc_div(a, b),
+    arith.FloorDivSIOp: lambda a, b: a // b,
 }  # fmt: skip
 UNSIGNED: dict[Any, Callable[[int, int], int]] = {
     arith.DivUIOp: lambda a, b: a // b if b else 0, arith.RemUIOp: lambda a, b: a % b if b else 0,
     arith.MaxUIOp: max, arith.MinUIOp: min,
 }  # fmt: skip
 PREDICATES: tuple[Callable[[int, int], bool], ...] = (
-    lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b,
+    lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b,
+    lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b,
 )  # fmt: skip
 
 
 @dataclass
 class Maker:
-    """Appends random ops to a block. Each op's meaning is a closure over the values of its operands; `range` bounds every
-    value, so that sums and products of odd widths are only made where they fit, as level2 promises."""
+    """Appends random ops to a block. Each op's meaning is a closure over the values of its operands; `ranges` bounds
+    every value, so that sums and products of odd widths are only made where they fit, as level2 promises."""
 
     pick: random.Random
     block: Block = field(default_factory=Block)
