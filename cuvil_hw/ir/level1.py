@@ -234,11 +234,11 @@ def const_handle(digest: str, type: TensorType, loc: str = "") -> ConstOp:
 
 
 def const_splat(value: float | int | bool, type: TensorType) -> ConstOp:
-    element = element_type(type.dtype)
+    """A constant whose elements are all `value`."""
     if dtypes.is_float(type.dtype):
         attr: Attribute = FloatAttr(float(np.asarray(value, dtypes.to_numpy(type.dtype))), f64)
     else:
-        attr = IntegerAttr(int(value), i64) if dtypes.is_int(type.dtype) else IntegerAttr(int(value), element)
+        attr = IntegerAttr(int(value), i64)
     return ConstOp(result_types=[[to_mlir(type)]], properties={"splat": attr})
 
 

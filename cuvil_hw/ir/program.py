@@ -189,7 +189,7 @@ def _run(block: Block, values: dict[SSAValue, Array], constants: Mapping[str, Ar
             case level1.ConstOp():
                 values[operation.results[0]] = constant_value(operation, constants)
             case level1.GroupOp():
-                inner = dict(zip(operation.body.block.args, operands, strict=True))
+                inner: dict[SSAValue, Array] = dict(zip(operation.body.block.args, operands, strict=True))
                 for result, array in zip(operation.results, _run(operation.body.block, inner, constants), strict=True):
                     values[result] = array
             case level1.TensorOp():

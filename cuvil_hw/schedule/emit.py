@@ -183,8 +183,8 @@ class Emitter:
                     values = side() or ()
                     block.add_op(scf.YieldOp(*values))
             blocks.append(block)
-        regions = [Region(blocks[0]), Region(blocks[1]) if other is not None else Region()]
-        op = scf.IfOp(cond, [v.type for v in values], *regions)
+        otherwise = Region(blocks[1]) if other is not None else Region()
+        op = scf.IfOp(cond, [v.type for v in values], Region(blocks[0]), otherwise)
         self.block.add_op(op)
         return tuple(op.results)
 
@@ -331,17 +331,15 @@ class Emitter:
     def _apply(self, op: str, dtype: str, args: list[SSAValue]) -> SSAValue:
         """An operator on operands of `dtype`."""
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
-            return self.compare(op, *args, dtype)
-        table = (
-            FLOAT_OPS
-            if dtypes.is_float(dtype)
-            else UNSIGNED_OPS
-            if dtype.startswith("u") or dtype == "bool"
-            else SIGNED_OPS
-        )
+            return self.compare(op, args[0], args[1], dtype)
+        unsigned = dtype.startswith("u") or dtype == "bool"
+        table = FLOAT_OPS if dtypes.is_float(dtype) else UNSIGNED_OPS if unsigned else SIGNED_OPS
         if op in table:
             return self.put(table[op](*args))
-        one = lambda v: self.const(v, dtype)  # noqa: E731
+
+        def one(v: float | bool) -> SSAValue:
+            return self.const(v, dtype)
+
         match op:
             case "neg":
                 return self.put(arith.SubiOp(one(0), args[0]))

@@ -16,7 +16,6 @@ from cuvil_hw.ir.traverse import substitute, walk
 from cuvil_hw.ops.base import as_tuple
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 from cuvil_hw.schedule.radix import split_iterators
-from cuvil_hw.types import TensorType
 
 
 def kernel_graph(program: Program) -> KernelGraph:
@@ -41,12 +40,11 @@ def kernel_graph(program: Program) -> KernelGraph:
     for operation in program.ops():
         match operation:
             case level1.ConstOp(handle=None):
-                value = operation.results[0]
-                kind = level1.type_of(value)
+                kind = level1.type_of(operation.results[0])
                 attr = operation.splat
                 assert attr is not None
                 number = level1.from_attribute("float" if dtypes.is_float(kind.dtype) else "int", attr)
-                tensors[value] = Tensor(kind, _constant(number, kind.dtype))
+                tensors[operation.results[0]] = Tensor(kind, _constant(number, kind.dtype))
             case level1.ConstOp():
                 assert operation.handle is not None
                 declare(operation.results[0], "c", "const", operation.handle.data)
@@ -62,13 +60,11 @@ def kernel_graph(program: Program) -> KernelGraph:
                 kernels.append(_kernel(label, out, tensor, ops, level1.loc_of(operation), buffers))
             case level1.TensorOp():
                 raise CuvilError(f"{operation.spec.mnemonic} at {level1.loc_of(operation)} is in no fusion group")
-    outputs = []
+    outputs: list[str] = []
     for value, name in zip(returned, result_names, strict=True):
-        if (
-            buffers.get(where.get(value, ""), Buffer("", TensorType((), ""), "")).role == "output"
-            and where[value] not in outputs
-        ):
-            outputs.append(where[value])
+        made = where.get(value)
+        if made is not None and buffers[made].role == "output" and made not in outputs:
+            outputs.append(made)
             continue
         out = names.new(name)  # an input, a constant or a repeated value is returned: copy it
         buffers[out] = Buffer(out, level1.type_of(value), "output")

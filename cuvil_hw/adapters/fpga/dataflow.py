@@ -77,9 +77,9 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
         if layer >= MAX_LAYERS:
             raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
         _place(net, s, layer, lanes[s.kernel.name], schedule[s.kernel.name].stage("w"))
-        out = s.kernel.output
-        uses = len(wanted[out]) + (graph.buffers[out].role == "output")
-        _publish(net, out, net.nodes[-1].outputs[0], uses)
+        made = s.kernel.output
+        uses = len(wanted[made]) + (graph.buffers[made].role == "output")
+        _publish(net, made, net.nodes[-1].outputs[0], uses)
     for name in graph.outputs:
         final = net.ready[name].pop()
         net.nodes.append(Node(f"write_{name}", (final,), (), None, lambda _: np.zeros(0, np.int64)))

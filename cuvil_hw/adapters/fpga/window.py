@@ -88,7 +88,10 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
             independent=True,
         )
         slot = e.alloca((), "i32", "next_slot")
-        index = lambda v: e.const(v, "index")  # noqa: E731
+
+        def index(value: int) -> SSAValue:
+            return e.const(value, "index")
+
         e.store(e.const(0, "i32"), slot)
 
         def count(register: SSAValue, end: int) -> None:

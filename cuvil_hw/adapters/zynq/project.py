@@ -40,7 +40,10 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "body": _testbench_body(graph, bits),
     }
     templates = data.folder("hls") / "project"
-    fill = lambda file: Template((templates / file).read_text()).safe_substitute(values).encode()  # noqa: E731
+
+    def fill(file: str) -> bytes:
+        return Template((templates / file).read_text()).safe_substitute(values).encode()
+
     guard = f"{name.upper()}_H"
     prototype = render_declarations(module, HLS_CPP, [TOP])
     header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{prototype}\n#endif\n"
