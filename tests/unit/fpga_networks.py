@@ -213,11 +213,11 @@ def residual(net: Network, x: Value) -> Value:
 def product(net: Network, x: Value) -> Value:
     """x · f(x), or x times a constant per channel."""
     if net.rng.random() < 0.5:
-        return net.rescaled(net.op(ops.Mul("i32"), x, net.op(ops.Minimum(), x, net.clamped(x))))
+        return net.rescaled(net.op(ops.Mul("i36"), x, net.op(ops.Minimum(), x, net.clamped(x))))
     c = x.type.shape[1] if x.type.rank > 1 else x.type.shape[0]
     shape = (c, *[1] * (x.type.rank - 2)) if x.type.rank > 1 else (c,)
     factor = net.op(ops.BroadcastTo(x.type.shape), net.const(shape, x.type.dtype))
-    return net.rescaled(net.op(ops.Mul("i32"), x, factor))
+    return net.rescaled(net.op(ops.Mul("i36"), x, factor))
 
 
 def table(net: Network, x: Value) -> Value:

@@ -37,9 +37,10 @@ class Design:
     choice: Choice
 
 
-def graph_of(program: Program) -> KernelGraph:
-    """The kernels of a program, as the pipeline makes them. Changes `program`, not its meaning."""
-    passes.run_pipeline(program, ["decompose", "fuse"])
+def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
+    """The kernels of a program, as the pipeline makes them. Changes `program`, not its meaning. `narrow`: accumulators
+    get the width that interval analysis finds, odd ones mostly."""
+    passes.run_pipeline(program, [*(["accumulators"] if narrow else []), "decompose", "fuse"])
     return kernel_graph(program)
 
 

@@ -1,0 +1,102 @@
+"""Random integer networks with random foldings: the emitted HLS C++ gives the bits of the NumPy meaning.
+
+CUVIL_NETWORKS=100 tries that many instead of a few; a seed in a failure reproduces its network, inputs and foldings.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuvil_hw.ir.program import Program
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.space import Choice
+from tests.unit import fpga_runner
+from tests.unit.fpga_networks import network
+
+pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
+
+COUNT = int(os.environ.get("CUVIL_NETWORKS", "6"))
+BOUNDED = ("-DCUVIL_SIM_BOUNDED",)
+
+
+def prepared(seed: int) -> tuple[Program, KernelGraph, Choice, list[np.ndarray], list[np.ndarray], str]:
+    """A network, a folding of it, inputs and what they give; and a text that says what failed."""
+    program, trace = network(seed)
+    inputs = fpga_runner.samples(program, np.random.default_rng(seed), 8)
+    wanted = fpga_runner.meaning(program, inputs)
+    graph = fpga_runner.graph_of(program, narrow=seed % 4 > 0)
+    choice = fpga_runner.random_choice(graph, random.Random(seed))
+    foldings = [f"{name}: {c.schedule.describe()}" for name, c in choice.picked]
+    return program, graph, choice, inputs, wanted, "\n".join([f"seed {seed}", *trace, *foldings])
+
+
+def check(seed: int, flags: Sequence[str] = (), headers: Path | None = None, stalls: Sequence[int] = ()) -> None:
+    program, graph, choice, inputs, wanted, about = prepared(seed)
+    with fpga_runner.loaded(graph, choice, flags, headers) as simulation:
+        for percent in stalls or [None]:
+            if percent is not None:
+                simulation.stall(seed, percent)
+            got, _ = simulation.run(inputs)
+            different = fpga_runner.difference(program, got, wanted)
+            assert not different, f"{different}\n{about}"
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_networks_give_the_bits_of_their_meaning(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1000 + max(1, COUNT // 3)))
+def test_true_fifo_depths_and_random_stalls_change_nothing(seed: int) -> None:
+    check(seed, BOUNDED, stalls=(0, 30, 80))
+
+
+def ap_types() -> Path:
+    given = os.environ.get("CUVIL_AP_TYPES")
+    if given:
+        return Path(given)
+    spec = importlib.util.find_spec("hls4ml")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs Xilinx's ap_types: install hls4ml or set CUVIL_AP_TYPES")
+    return Path(spec.origin).parent / "templates/vivado/ap_types"
+
+
+@pytest.mark.slow
+def test_a_random_network_gives_the_same_bits_on_the_types_of_xilinx() -> None:
+    check(4, headers=ap_types())
+
+
+def test_the_generator_meets_every_kind_of_stage() -> None:
+    """Guards the tests above: networks that stopped meeting a kind would prove less than they say."""
+    from cuvil_hw.adapters.fpga.stage import classify
+
+    kinds: dict[str, int] = {}
+    windows = ports = 0
+    for seed in range(12):
+        program, _ = network(seed)
+        graph = fpga_runner.graph_of(program)
+        for stage in map(classify, graph.kernels):
+            kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
+            windows += stage.kind in ("dense", "depthwise") and stage.reordered
+        ports += len(graph.outputs) > len(graph.inputs)
+    assert set(kinds) == {"dense", "depthwise", "map", "buffered"}
+    assert min(kinds.values()) >= 5
+    assert windows >= 10
+    assert ports >= 3
+
+
+def test_one_wrong_bit_is_seen() -> None:
+    program, _, _, _, wanted, _ = prepared(0)
+    got = [w.copy() for w in wanted]
+    got[0].reshape(-1)[-1] ^= 1
+    assert fpga_runner.difference(program, wanted, wanted) == ""
+    assert fpga_runner.difference(program, got, wanted).startswith("y0")
+
+
