@@ -189,6 +189,8 @@ def test_a_view_without_another_order_is_a_copy_that_streams() -> None:
 
 def test_a_large_3d_window_is_buffered() -> None:
     assert only(conv((2, 2, 2, 2, 2)), (1, 2, 3, 3, 3)).kind == "buffered"
+    assert only(conv((2, 2, 3, 3, 3), 1, (1,) * 6), (1, 2, 1, 3, 3)).kind == "buffered"  # padding makes three dimensions
+    assert only(conv((2, 2, 1, 2, 2)), (1, 2, 1, 3, 3)).kind == "dense"
 
 
 def test_streams_carry_channels_last() -> None:

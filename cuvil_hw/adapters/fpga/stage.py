@@ -56,6 +56,11 @@ class Dim:
     def span(self) -> int:
         return self.dilation * (self.kernel - 1) + 1
 
+    @property
+    def unit(self) -> bool:
+        """Whether nothing moves along it: one element in, one out."""
+        return self.size == self.out == self.kernel == 1 and not self.pad
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -208,7 +213,7 @@ def _windowed(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
         isinstance(e, Apply) and e.dtype == "index" and e.op == "cast" for e in inner
     ):
         return None
-    if not reduce.kind.startswith("arg") and sum(d.size > 1 for d in dims) <= 2:
+    if not reduce.kind.startswith("arg") and sum(not d.unit for d in dims) <= 2:
         ends = channels(source), channels(kernel.type)
         return Stage(kernel, kind, sources, *ends, tuple(dims), tuple(taps), channel_iter, pad, term)
     return None

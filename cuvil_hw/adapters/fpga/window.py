@@ -63,7 +63,7 @@ class Ring:
 
 def ring(stage: Stage, lanes: int) -> Ring:
     """The generator of a stage whose input words have `lanes` elements. Unit dimensions are dropped."""
-    dims = [d for d in stage.dims if d.size > 1 or d.out > 1 or d.kernel > 1 or d.pad]
+    dims = [d for d in stage.dims if not d.unit]
     y, x = (UNIT, *dims)[-2:] if len(dims) < 2 else dims
     if len(dims) == 1:
         y, x = dims[0], UNIT
