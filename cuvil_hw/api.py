@@ -13,7 +13,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Adapter, Golden
 from cuvil_hw.build import BuildPlan
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound
+from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
 from cuvil_hw.precision import Precision, choose_precision
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.report.build import build_report
@@ -82,11 +82,11 @@ def compile(
     `model`: a torch.nn.Module, an ExportedProgram, an onnx.ModelProto or the path of an .onnx file. `target`: name or
     alias of a built-in profile, the path of a profile (.yaml), or a Profile. `example_inputs`: for an nn.Module, one
     array per argument of its forward; they fix shapes and dtypes. `calibration`: representative inputs for
-    quantization, (N, *shape of one input) or an iterable of samples, or saved Statistics. `precision`: "float32",
-    "int8" (int2…int8) or "fixed<W,I>"; None takes a quantized model as it is, quantizes a float model to the profile's
-    precision if `calibration` is given, and leaves it float where the target runs floats. `name`: of the program.
-    `shapes`: for ONNX, by input name. `interface`: of the device that the result opens ("hw", "sim", "null"); None: the
-    target's usual one. `progress`: called before each of STEPS.
+    quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples, or saved
+    Statistics. `precision`: "float32", "int8" (int2…int8) or "fixed<W,I>"; None takes a quantized model as it is,
+    quantizes a float model to the profile's precision if `calibration` is given, and leaves it float where the target
+    runs floats. `name`: of the program. `shapes`: for ONNX, by input name. `interface`: of the device that the result
+    opens ("hw", "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
     Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
@@ -171,8 +171,21 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     from cuvil_hw.quant.calibrate import Statistics, collect
     from cuvil_hw.quant.ptq import quantize as place_pairs
 
-    statistics = calibration if isinstance(calibration, Statistics) else collect(program, calibration)
-    return place_pairs(program, statistics, precision.scheme)
+    if not isinstance(calibration, Statistics):
+        calibration = collect(program, _in_order(calibration, program))
+    return place_pairs(program, calibration, precision.scheme)
+
+
+def _in_order(calibration: Any, program: Program) -> Any:
+    """Arrays given by name in the order of the program's inputs. Raises InputError."""
+    if not isinstance(calibration, Mapping):
+        return calibration
+    names = [name for name, _ in program.inputs]
+    if set(calibration) != set(names):
+        given = ", ".join(sorted(map(str, calibration)))
+        raise InputError(f"calibration names {given}; the inputs of {program.name} are {', '.join(names)}")
+    arrays = tuple(calibration[name] for name in names)
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def make_integer(program: Program, precision: Precision) -> None:
@@ -205,14 +218,19 @@ def fuse(core: Program) -> KernelGraph:
 
 def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> tuple[KernelChoices, ...]:
     """Every schedule that the adapter offers for each kernel, with its cost."""
-    return tuple(
-        KernelChoices(k.name, k.loc or k.name, tuple(_candidates(k, adapter, profile))) for k in graph.kernels
-    )
+    return tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, adapter, profile)) for k in graph.kernels)
 
 
-def _candidates(kernel: Kernel, adapter: Adapter, profile: Profile) -> Iterable[Candidate]:
-    for schedule in dict.fromkeys(adapter.schedules(kernel, profile)):
-        yield Candidate(schedule, adapter.estimate(kernel, schedule, profile))
+def _candidates(kernel: Kernel, adapter: Adapter, profile: Profile) -> tuple[Candidate, ...]:
+    try:
+        schedules = dict.fromkeys(adapter.schedules(kernel, profile))
+        found = tuple(Candidate(s, adapter.estimate(kernel, s, profile)) for s in schedules)
+    except CuvilError as e:
+        e.add_note(f"at layer {kernel.name} ({kernel.loc or 'no source location'})")
+        raise
+    if not found:
+        raise CuvilError(f"adapter {profile.adapter} has no schedule for layer {kernel.name} ({kernel.loc})")
+    return found
 
 
 def choose(kernels: Sequence[KernelChoices], profile: Profile, overhead: Mapping[str, float]) -> Choice:
@@ -242,23 +260,31 @@ def plan_memory(graph: KernelGraph, choice: Choice, overhead: Mapping[str, float
 
 
 def golden(core: Program) -> Golden:
-    """Inputs of the device program drawn over the range of their dtypes (fixed seed), and what NumPy gives for them."""
+    """Inputs of the device program drawn over the range of their dtypes (fixed seed), and what NumPy gives for them.
+
+    Empty for a program that computes floats: only integers have the same bits everywhere. Zeros take the place of
+    inputs that the program refuses, such as an index outside its table.
+    """
     from cuvil_hw.ir.program import evaluate
 
+    if any(dtypes.is_float(kind.dtype) for _, kind in (*core.inputs, *core.outputs)):
+        return Golden()
     draw = np.random.default_rng(0)
     inputs = [_draw(draw, kind) for _, kind in core.inputs]
-    runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(GOLDEN_SAMPLES)]
+    try:
+        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(GOLDEN_SAMPLES)]
+    except CuvilError:
+        inputs = [np.zeros_like(stack) for stack in inputs]
+        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(GOLDEN_SAMPLES)]
     return Golden(tuple(inputs), tuple(np.stack(results) for results in zip(*runs, strict=True)))
 
 
 def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
-    shape, container = (GOLDEN_SAMPLES, *kind.shape), dtypes.to_numpy(kind.dtype)
-    if dtypes.is_float(kind.dtype):
-        return draw.standard_normal(shape).astype(container)
     low, high = dtypes.int_range(kind.dtype)
-    # The generator draws 64-bit numbers; uint64's own range needs its dtype.
-    drawn = draw.integers(low, high, shape, np.uint64 if high >= 1 << 63 else np.int64, endpoint=True)
-    return drawn.astype(container)
+    drawn = draw.integers(
+        low, high, (GOLDEN_SAMPLES, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True
+    )
+    return drawn.astype(dtypes.to_numpy(kind.dtype))
 
 
 def build(plan: BuildPlan) -> dict[str, bytes]:

@@ -55,12 +55,14 @@ def choose_precision(program: Program, wanted: str | None, has_calibration: bool
 
 
 def _of_quantized(program: Program, stored: tuple[str, ...], wanted: str | None) -> Precision:
-    from cuvil_hw.quant.schemes import parse_precision
+    from cuvil_hw.quant.schemes import Int8, parse_precision
 
-    label = "int8" if set(stored) <= {"i8", "u8"} else f"as given ({', '.join(stored)})"
+    bits = {dtype.lstrip("iu") for dtype in stored}
+    same = bits.pop() if len(bits) == 1 else ""
+    label = f"int{same}" if same and int(same) <= 8 else f"as given ({', '.join(stored)})"
     if wanted is not None:
         scheme = parse_precision(wanted)
-        if scheme is None or {dtype.lstrip("iu") for dtype in stored} != {scheme.dtype.lstrip("i")}:
+        if not isinstance(scheme, Int8) or str(scheme.bits) != same:
             raise CuvilError(
                 f"{program.name} is quantized already ({', '.join(stored)}), precision {wanted} can't be had from it; "
                 "leave precision out, or give the float model"

@@ -52,19 +52,19 @@ def examine(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     """Show which toolchains, simulators and devices can be used here, and why not."""
     found = [*extras(), *tools(), *devices()]
     usable = any(f.usable for f in found if f.kind == "device")
+    machine = f"{platform.system()} {platform.machine()}"
     if json:
         print_json(
             {
                 "version": VERSION,
                 "python": platform.python_version(),
-                "platform": platform.platform(),
+                "platform": machine,
                 "usable": usable,
                 "findings": [asdict(f) for f in found],
             }
         )
     else:
         out = console()
-        machine = f"{platform.system()} {platform.machine()}"
         out.print(f"cuvil {VERSION}, Python {platform.python_version()}, {machine}", markup=False)
         rows = [[f.kind, f.name, "yes" if f.usable else "no", f.detail, f.remedy] for f in found]
         show_table(["kind", "name", "usable", "detail", "what to do"], rows)

@@ -43,6 +43,7 @@ def draw(
 
     write_text(output, graphviz.to_svg(program) if output.suffix == ".svg" else graphviz.to_dot(program))
     if json:
-        print_json({"graph": str(output), "operations": len(graphviz.graph_of(program).nodes)})
+        drawn = [n for n in graphviz.graph_of(program).nodes if n.kind not in ("input", "output")]
+        print_json({"graph": str(output), "operations": len(drawn)})
     else:
         console().print(f"written: {output}", markup=False, soft_wrap=True)

@@ -31,13 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as e:
         if e.name is None or e.name.startswith("cuvil"):
             raise
-        return _no_cli(e.name)
+        return _no_cli(e.name.partition(".")[0])
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else list(argv))
     as_json = "--json" in arguments
     usage_error, click_error = typer.BadParameter.__mro__[1:3]
     try:
         code = app(arguments, standalone_mode=False, prog_name="cuvil")
         sys.stdout.flush()
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except CuvilError as e:
         _trace(debug)

@@ -51,6 +51,7 @@ def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy:
     message = formatted() if callable(formatted) else str(error) or type(error).__name__
     if not own and formatted is None:
         message = f"{type(error).__name__}: {message}"
+    message = "\n".join([message, *getattr(error, "__notes__", ())])
     if remedy:
         message += f"\n{remedy}"
     if as_json:

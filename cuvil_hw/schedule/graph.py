@@ -124,7 +124,7 @@ class _Names:
         self._used: set[str] = set()
 
     def new(self, hint: str) -> str:
-        base = re.sub(r"\W", "_", hint) or "v"
+        base = re.sub(r"\W", "_", hint, flags=re.ASCII) or "v"
         base = f"v{base}" if base[0].isdigit() or base[0] == "_" else base
         name, n = base, 0
         while name in self._used or name in RESERVED:

@@ -27,7 +27,7 @@ TOP = "top"
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools."""
-    name = re.sub(r"\W", "_", graph.name) or "model"
+    name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
     name = name if name[0].isalpha() else f"m_{name}"
     bits = profile.setting("axi_stream_bits", 64)
     values = {
