@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, IntegerType, MemRefType, StringAttr
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Reduce, Select, State
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State
 from cuvil_hw.ir.traverse import walk
 from cuvil_hw.ops.nn import lowest
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
@@ -112,7 +113,18 @@ class _Lowering:
             self.e.loop(order[0].extent, name, lambda i, _: self._loops(order[1:], {**iters, name: i}, body))
 
     def _env(self, iters: Mapping[str, SSAValue], states: tuple[SSAValue, ...] = ()) -> Env:
-        return Env(iters=iters, load=self._load, states=states)
+        return Env(iters=iters, load=self._load, lookup=self._lookup, states=states)
+
+    def _lookup(self, node: Lookup, e: Emitter, env: Env) -> SSAValue:
+        """Wide integers that fit fewer bits are stored narrow: products of 32-bit factors are cheap, of 64-bit ones not."""
+        values, width = np.asarray(node.values), dtypes.int_width(node.dtype)
+        narrow = node.dtype
+        if width is not None and width[0] and values.size:
+            box = 8 * dtypes.to_numpy(dtypes.smallest_int(int(values.min()), int(values.max()))).itemsize
+            narrow = f"i{box}" if box < width[1] else narrow
+        table = e.table(values, narrow, f"table{len(e.tables.ops)}")
+        value = e.load(table, e.value(node.index, env))
+        return value if narrow == node.dtype else e.put(arith.ExtSIOp(value, level2.signless(node.dtype)))
 
     def _load(self, node: Load, e: Emitter, env: Env) -> SSAValue:
         buffer = self.buffers[node.buffer]
@@ -145,7 +157,8 @@ class _Lowering:
                 step=lanes,
             )
         if rest:
-            self._tile(reduce, {**iters, vector.name: self.e.const(whole * lanes, "index")}, vector, rest)
+            last = {**iters, vector.name: self.e.const(whole * lanes, "index")}
+            self._tile(reduce, last, vector if rest > 1 else None, rest)
 
     def _tile(self, reduce: Reduce, iters: Mapping[str, SSAValue], vector: Iter | None, lanes: int) -> None:
         """All lanes from iters[vector] on: initialise, reduce, finish."""

@@ -21,12 +21,12 @@ static void linear_0(const float *restrict c_1, const float *restrict x_1, const
       linear_0_out[i1_tile + i1] = maximum_f32(acc[i1], 0.0f);
     }
   }
-  float acc[1];
-  acc[0] = c_1[32];
+  float acc;
+  acc = c_1[32];
   for (int k = 0; k < 40; ++k) {
-    acc[0] += x_1[k] * c[k * 33 + 32];
+    acc += x_1[k] * c[k * 33 + 32];
   }
-  linear_0_out[32] = maximum_f32(acc[0], 0.0f);
+  linear_0_out[32] = maximum_f32(acc, 0.0f);
 }
 
 // linear_1: linear, mlp.py:9

@@ -225,7 +225,10 @@ def test_comments_cannot_swallow_the_next_line() -> None:
     assert comment_lines("a\\\nb??/\nç") == ["// a_", "// b_/", "// _"]
 
 
-@pytest.mark.parametrize("value", [0.1, 1.0, -2.5e-8, 3.4028234e38, 1e-45, float("inf"), float("-inf"), -0.0, 16777217.0])
+VALUES = [0.1, 1.0, -2.5e-8, 3.4028234e38, 1e-45, float("inf"), float("-inf"), -0.0, 16777217.0]
+
+
+@pytest.mark.parametrize("value", VALUES)
 def test_float_literals_read_back_exactly(value: float) -> None:
     single = float(np.float32(value))
     text = float_text(single, 32)

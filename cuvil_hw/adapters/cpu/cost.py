@@ -31,7 +31,7 @@ def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         # The last vector of a tile may be partly empty; one accumulator waits for itself, independent ones overlap.
         vectors = -(-tile // lanes)
         waste = vectors * lanes / tile
-        stall = max(1.0, _LATENCY / vectors / _PIPES)
+        stall = max(1.0, _LATENCY * _PIPES / vectors)
     cycles = kernel.type.size / lanes
     for (op, _), count in kernel.op_counts().items():
         cycles += _CALLS[op] * count if op in _CALLS else _CYCLES.get(op, 1.0) * count / lanes / _PIPES * stall * waste
