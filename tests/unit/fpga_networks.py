@@ -104,7 +104,7 @@ def spatial_attributes(
 
 
 def conv(net: Network, x: Value) -> Value:
-    n, c, *spatial = x.type.shape
+    _n, c, *spatial = x.type.shape
     kernel, strides, pads, dilations = spatial_attributes(net, tuple(spatial))
     groups = net.rng.choice([1, 1, c, *[g for g in range(2, c) if c % g == 0]])
     out = groups * net.rng.choice([1, 1, 2, 3]) if groups > 1 else net.rng.choice([1, 2, 3, 4, 5, 6, 8])
@@ -258,7 +258,8 @@ LAST = (position, reduced, Network.clamped)
 
 def steps(net: Network, x: Value) -> tuple[Callable[[Network, Value], Value], ...]:
     rank = x.type.rank
-    return (*ANY, *(SPATIAL * 2 if 3 <= rank <= 4 and prod(x.type.shape[2:]) > 1 else ()), *((linear,) * 3 if rank == 2 else ()))
+    spatial = SPATIAL * 2 if 3 <= rank <= 4 and prod(x.type.shape[2:]) > 1 else ()
+    return (*ANY, *spatial, *((linear,) * 3 if rank == 2 else ()))
 
 
 def chain(net: Network, x: Value, length: int) -> list[Value]:

@@ -46,7 +46,8 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
 
 def random_choice(graph: KernelGraph, rng: random.Random) -> Choice:
     """Any legal folding of each kernel, evenly drawn."""
-    picked = [(k.name, Candidate(rng.choice(list(fold.schedules(classify(k)))), Estimate(0.0, 1))) for k in graph.kernels]
+    drawn = [(k.name, rng.choice(list(fold.schedules(classify(k))))) for k in graph.kernels]
+    picked = [(name, Candidate(schedule, Estimate(0.0, 1))) for name, schedule in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 
 

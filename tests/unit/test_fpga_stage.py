@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -189,7 +190,8 @@ def test_a_view_without_another_order_is_a_copy_that_streams() -> None:
 
 def test_a_large_3d_window_is_buffered() -> None:
     assert only(conv((2, 2, 2, 2, 2)), (1, 2, 3, 3, 3)).kind == "buffered"
-    assert only(conv((2, 2, 3, 3, 3), 1, (1,) * 6), (1, 2, 1, 3, 3)).kind == "buffered"  # padding makes three dimensions
+    padded = conv((2, 2, 3, 3, 3), 1, (1,) * 6)
+    assert only(padded, (1, 2, 1, 3, 3)).kind == "buffered"  # padding makes three dimensions
     assert only(conv((2, 2, 1, 2, 2)), (1, 2, 1, 3, 3)).kind == "dense"
 
 
@@ -205,8 +207,8 @@ def test_lanes_divide_the_channels_and_one_another(extent: int) -> None:
     chain = lane_chain(extent)
     assert (chain[0], chain[-1]) == (1, extent)
     assert all(extent % n == 0 for n in chain)
-    assert all(b % a == 0 and b > a for a, b in zip(chain, chain[1:], strict=False))
-    ratios = [b // a for a, b in zip(chain, chain[1:], strict=False)]
+    assert all(b % a == 0 and b > a for a, b in itertools.pairwise(chain))
+    ratios = [b // a for a, b in itertools.pairwise(chain)]
     assert all(r < 4 or all(r % d for d in range(2, int(r**0.5) + 1)) for r in ratios)  # no coarser than needed
 
 

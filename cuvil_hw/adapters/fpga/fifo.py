@@ -84,8 +84,10 @@ def depths(
         outof[e.source].append(e)
     origin: dict[str, dict[str, Counts]] = {}  # edge → {fork: words out of the fork before the edge's k-th word}
     result = {e.name: default for e in edges}
+    roots: dict[str, frozenset[str]] = {}  # process → the inputs of the design that reach it
     for p in order:
         arriving: dict[str, Counts] = {}
+        roots[p] = frozenset().union(*[roots[e.source] for e in into[p]]) or frozenset([p])
         for e in into[p]:
             if not origin[e.name] or not outof[p]:
                 continue
@@ -95,6 +97,8 @@ def depths(
                 arriving[fork] = np.maximum(arriving[fork], here) if fork in arriving else here
         if len(into[p]) > 1:
             _widen(p, into[p], needs, origin, arriving, result)
+            for e in _crossing(p, edges, into[p], origin, roots):
+                result[e.name] = e.words + SLACK_WORDS
         for e in outof[p]:
             origin[e.name] = dict(arriving)
             if len(outof[p]) > 1:
@@ -117,3 +121,36 @@ def _widen(
             waiting = np.searchsorted(counts, sent, side="right") - taken
             most = int(waiting[early].max(initial=0))
             result[e.name] = max(result[e.name], most + SLACK_WORDS) if early.any() else result[e.name]
+
+
+def _crossing(
+    p: str,
+    edges: Sequence[Edge],
+    ins: Sequence[Edge],
+    origin: Mapping[str, Mapping[str, Counts]],
+    roots: Mapping[str, frozenset[str]],
+) -> list[Edge]:
+    """Inputs of a join that may run ahead of another one by any number of words, so that the whole tensor has to fit.
+
+    That takes a design with several inputs: another stream waits for a fork of an input that this one doesn't come
+    from, and stopping this one may stop that fork, since the two meet elsewhere too.
+    """
+    result = []
+    for e in ins:
+        others = [o for o in ins if any(roots[fork] - roots[e.source] for fork in origin[o.name])]
+        if origin[e.name] and any(_connected(edges, e.source, o.source, p) for o in others):
+            result.append(e)
+    return result
+
+
+def _connected(edges: Sequence[Edge], a: str, b: str, without: str) -> bool:
+    """Whether processes a and b are joined by streams, in any direction, that don't touch `without`."""
+    seen, stack = {without, a}, [a]
+    while stack:
+        here = stack.pop()
+        for e in edges:
+            for near, far in ((e.source, e.target), (e.target, e.source)):
+                if near == here and far not in seen:
+                    seen.add(far)
+                    stack.append(far)
+    return b in seen
