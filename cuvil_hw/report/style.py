@@ -27,7 +27,7 @@ th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line)
 th{font-weight:600;color:var(--muted);font-size:12.5px;white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.c{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:12px}
-td.s{color:var(--muted);font-size:12.5px;min-width:9em}
+td.s{color:var(--muted);font-size:12.5px;min-width:14em;overflow-wrap:anywhere}
 tr:last-child td{border-bottom:0}
 tr.mark td:first-child{color:var(--mark);font-weight:650}
 .bars{width:100%;height:auto;display:block}

@@ -7,13 +7,15 @@ from typing import Any
 
 from cuvil_hw.report import words
 
+# Converters make node names of hundreds of characters.
+WIDEST = 72
 # Columns, rows, and which columns are numbers.
 Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[bool]]
 
 
 def render(report: Mapping[str, Any]) -> str:
     """Tables of layers and resources, and a line for each other figure."""
-    return "\n\n".join([head(report), *(table(*t) for t in tables(report)), "\n".join(closing(report))]) + "\n"
+    return "\n\n".join([head(report), *(table(*t, WIDEST) for t in tables(report)), "\n".join(closing(report))]) + "\n"
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
@@ -95,9 +97,10 @@ def closing(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"note: {note}" for note in report["notes"])]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """Aligned columns: numbers right, the rest left; line breaks in cells become spaces."""
-    cells = [[" ".join(str(c).split()) for c in row] for row in (columns, *rows)]
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], most: int = 1000) -> str:
+    """Aligned columns: numbers right, the rest left; line breaks in cells become spaces, and the middle of a cell of
+    more than `most` characters is left out."""
+    cells = [[_cut(" ".join(str(c).split()), most) for c in row] for row in (columns, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
 
     def line(row: Sequence[str]) -> str:
@@ -106,3 +109,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequen
 
     rule = "  ".join("─" * w for w in widths)
     return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
+
+
+def _cut(text: str, most: int) -> str:
+    keep = most // 2
+    return text if len(text) <= most else f"{text[: most - keep - 1]}…{text[-keep:]}"

@@ -155,6 +155,14 @@ def test_text_says_what_matters() -> None:
     assert len({line.index("lut") for line in text.splitlines() if " lut " in line}) == 1
 
 
+def test_text_shortens_the_names_that_converters_make() -> None:
+    r = report()
+    r["layers"][0]["loc"] = f'onnx node "{"a/" * 300}conv" (Conv)'
+    lines = r.text().splitlines()
+    assert max(map(len, lines)) < 200
+    assert any("…" in line and line.endswith('/conv" (Conv)') for line in lines)
+
+
 def test_html_is_well_formed_and_names_every_layer_and_resource() -> None:
     r = full()
     page = Page(r.html())
