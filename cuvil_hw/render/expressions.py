@@ -7,7 +7,7 @@ comes by itself (a sum inside a sum, an assignment).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import arith
@@ -18,22 +18,18 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import SaturateOp
 from cuvil_hw.render.lang import Lang
+from cuvil_hw.render.operators import FLOAT, HELPERS, LOGIC, RING, UNSIGNED_HELPERS
 from cuvil_hw.render.scalar import (
     AND,
     BOOL,
-    BOTH,
     CHOICE,
-    EITHER,
     EQUAL,
     INT,
     LESS,
-    OR,
-    PLUS,
     PRIMARY,
     SHIFT,
     TIMES,
     UNARY,
-    XOR,
     Code,
     CType,
     at,
@@ -47,34 +43,6 @@ from cuvil_hw.render.scalar import (
     value_type,
     width,
 )  # fmt: skip
-
-# Operators that give the right result modulo 2^bits from operands that are right modulo 2^bits.
-RING: Mapping[str, tuple[str, int]] = {
-    "arith.addi": ("+", PLUS), "arith.subi": ("-", PLUS), "arith.muli": ("*", TIMES),
-    "arith.andi": ("&", AND), "arith.ori": ("|", OR), "arith.xori": ("^", XOR),
-}  # fmt: skip
-LOGIC: Mapping[str, tuple[str, int]] = {
-    "arith.andi": ("&&", BOTH), "arith.ori": ("||", EITHER), "arith.xori": ("!=", EQUAL),
-    "arith.addi": ("!=", EQUAL), "arith.subi": ("!=", EQUAL), "arith.muli": ("&&", BOTH),
-}  # fmt: skip
-FLOAT: Mapping[str, tuple[str, int]] = {
-    "arith.addf": ("+", PLUS), "arith.subf": ("-", PLUS), "arith.mulf": ("*", TIMES), "arith.divf": ("/", TIMES),
-}  # fmt: skip
-SIGNS = ("==", "!=", "<", "<=", ">", ">=")
-# Helper functions by op: {n} is the name, {T} the type of both operands and the result.
-HELPERS: Mapping[str, str] = {
-    "arith.maxsi": "return a > b ? a : b;",
-    "arith.minsi": "return a < b ? a : b;",
-    "arith.floordivsi": "return a / b - (a % b != 0 && (a < 0) != (b < 0));",
-    "arith.ceildivsi": "return a / b + (a % b != 0 && (a < 0) == (b < 0));",
-    "arith.maximumf": "return a > b || a != a ? a : b;",
-    "arith.minimumf": "return a < b || a != a ? a : b;",
-}
-UNSIGNED_HELPERS: Mapping[str, str] = {
-    "arith.maxui": "return a > b ? a : b;",
-    "arith.minui": "return a < b ? a : b;",
-    "arith.ceildivui": "return a / b + (a % b != 0);",
-}
 
 
 @dataclass

@@ -7,67 +7,37 @@ Loop-carried values become variables that are assigned at the end of the body.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerAttr, MemRefType
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import AxisReadOp, AxisType, AxisWriteOp, StreamOp, StreamReadOp, StreamType, StreamWriteOp
-from cuvil_hw.render.expressions import Expressions
-from cuvil_hw.render.inline import home, is_expression, writes
-from cuvil_hw.render.lang import Lang
-from cuvil_hw.render.names import Names, comment_lines, text_of
+from cuvil_hw.render.inline import is_expression, writes
+from cuvil_hw.render.names import comment_lines, text_of
 from cuvil_hw.render.scalar import (
     INT,
-    PLUS,
     PRIMARY,
-    TIMES,
     Code,
     CType,
     declared,
-    integer,
     native_type,
     spelled,
     value_type,
 )
-
-INDEX = IndexType()
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A memory in the text. `flat`: indexed by one number, row by row."""
-
-    name: str
-    shape: tuple[int, ...]
-    element: CType
-    flat: bool
+from cuvil_hw.render.values import Memory, Values
 
 
 @dataclass
-class Function:
-    op: func.FuncOp
-    lang: Lang
-    symbols: Mapping[str, str]
-    expressions: Expressions
-    written: set[int]
-    lines: list[str] = field(default_factory=list)
-    depth: int = 1
-    codes: dict[SSAValue, Code] = field(default_factory=dict)
-    pending: dict[SSAValue, Code] = field(default_factory=dict)
-    variables: dict[SSAValue, str] = field(default_factory=dict)
-    memories: dict[SSAValue, Memory] = field(default_factory=dict)
+class Function(Values):
+    """`text` walks the function once."""
+
     calls_begun: bool = False
-
-    def __post_init__(self) -> None:
-        self.names = Names(self.lang.keywords | frozenset(self.symbols.values()))
-
-    # -- the function ------------------------------------------------------------------------------------------------
 
     @property
     def role(self) -> str:
@@ -124,9 +94,6 @@ class Function:
             self.line(f"return {code.text};")
         return "\n".join([*head, f"{signature} {{", *self.lines, "}", ""])
 
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
     def _template(self, text: str) -> None:
         if text:
             self.line(text)
@@ -139,65 +106,6 @@ class Function:
     def _word(self, type: StreamType) -> str:
         template = self._supported(self.lang.word, "streams")
         return template.format(type=declared(type.element, self.lang), lanes=type.lanes.data)
-
-    # -- values ------------------------------------------------------------------------------------------------------
-
-    def use(self, value: SSAValue) -> Code:
-        """The text of a value, where it is used."""
-        if value in self.pending:
-            return self.pending.pop(value)
-        return self.codes[value]
-
-    def exact(self, value: SSAValue) -> Code:
-        return self.expressions.exact(self.use(value), value.type)
-
-    def place(self, op: Operation, code: Code) -> None:
-        """Keep the code of an op's result: for its only use, or in a variable."""
-        value = op.results[0]
-        uses = list(value.uses)
-        if not uses:
-            return
-        if code.atom:
-            self.codes[value] = code
-        elif len(uses) == 1 and home(uses[0].operation) is home(op):
-            self.pending[value] = code
-        else:
-            self.define(value, code)
-
-    def define(self, value: SSAValue, code: Code) -> None:
-        """A constant variable that holds `code` from here on."""
-        name = self.names.new(self._hint(value))
-        kind = declared(value.type, self.lang)
-        self.line(f"const {kind} {name} = {code.text};")
-        self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
-
-    def _hint(self, value: SSAValue) -> str:
-        op = value.owner
-        if isinstance(op, Operation):
-            given = text_of(op, "cuvil.name")
-            if given:
-                return given
-            if isinstance(op, memref.LoadOp):
-                return f"{self.memories[op.memref].name}_v"
-        return value.name_hint or ("i" if value.type == INDEX else "t")
-
-    def flush(self, changed: set[str]) -> None:
-        """Read what is about to be overwritten into variables."""
-        for value, code in list(self.pending.items()):
-            if code.reads & changed:
-                del self.pending[value]
-                self.define(value, code)
-
-    def element(self, buffer: SSAValue, indices: Sequence[SSAValue]) -> str:
-        memory = self.memories[buffer]
-        codes = [self.exact(i) for i in indices]
-        if not memory.flat:
-            return memory.name + "".join(f"[{c.text}]" for c in codes)
-        total: Code = integer(0)
-        for extent, code in zip(memory.shape, codes, strict=True):
-            scaled = self.expressions.ring("*", TIMES, total, integer(extent), INDEX)
-            total = self.expressions.ring("+", PLUS, scaled, code, INDEX)
-        return f"{memory.name}[{total.text}]"
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -224,7 +132,7 @@ class Function:
                 self._declare(op)
             case memref.LoadOp():
                 memory = self.memories[op.memref]
-                inner = frozenset().union(*(self._peek(i).reads for i in op.indices)) if op.indices else frozenset()
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices)) if op.indices else frozenset()
                 text = self.element(op.memref, list(op.indices))
                 self.place(op, Code(text, PRIMARY, memory.element, reads=inner | {memory.name}))
             case memref.StoreOp():
@@ -253,9 +161,6 @@ class Function:
                 pass
             case _:
                 self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
-
-    def _peek(self, value: SSAValue) -> Code:
-        return self.pending.get(value) or self.codes[value]
 
     def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
         kind = op.memref.type

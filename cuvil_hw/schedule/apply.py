@@ -116,7 +116,7 @@ class _Lowering:
         return Env(iters=iters, load=self._load, lookup=self._lookup, states=states)
 
     def _lookup(self, node: Lookup, e: Emitter, env: Env) -> SSAValue:
-        """Wide integers that fit fewer bits are stored narrow: products of 32-bit factors are cheap, of 64-bit ones not."""
+        """Integers that fit fewer bits are stored narrow: products of 32-bit factors are cheap, of 64-bit ones not."""
         values, width = np.asarray(node.values), dtypes.int_width(node.dtype)
         narrow = node.dtype
         if width is not None and width[0] and values.size:

@@ -1,0 +1,34 @@
+"""C operators and helper functions by level2 op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cuvil_hw.render.scalar import AND, BOTH, EITHER, EQUAL, OR, PLUS, TIMES, XOR
+
+# Operators that give the right result modulo 2^bits from operands that are right modulo 2^bits.
+RING: Mapping[str, tuple[str, int]] = {
+    "arith.addi": ("+", PLUS), "arith.subi": ("-", PLUS), "arith.muli": ("*", TIMES),
+    "arith.andi": ("&", AND), "arith.ori": ("|", OR), "arith.xori": ("^", XOR),
+}  # fmt: skip
+LOGIC: Mapping[str, tuple[str, int]] = {
+    "arith.andi": ("&&", BOTH), "arith.ori": ("||", EITHER), "arith.xori": ("!=", EQUAL),
+    "arith.addi": ("!=", EQUAL), "arith.subi": ("!=", EQUAL), "arith.muli": ("&&", BOTH),
+}  # fmt: skip
+FLOAT: Mapping[str, tuple[str, int]] = {
+    "arith.addf": ("+", PLUS), "arith.subf": ("-", PLUS), "arith.mulf": ("*", TIMES), "arith.divf": ("/", TIMES),
+}  # fmt: skip
+# Helper functions by op: {n} is the name, {T} the type of both operands and the result.
+HELPERS: Mapping[str, str] = {
+    "arith.maxsi": "return a > b ? a : b;",
+    "arith.minsi": "return a < b ? a : b;",
+    "arith.floordivsi": "return a / b - (a % b != 0 && (a < 0) != (b < 0));",
+    "arith.ceildivsi": "return a / b + (a % b != 0 && (a < 0) == (b < 0));",
+    "arith.maximumf": "return a > b || a != a ? a : b;",
+    "arith.minimumf": "return a < b || a != a ? a : b;",
+}
+UNSIGNED_HELPERS: Mapping[str, str] = {
+    "arith.maxui": "return a > b ? a : b;",
+    "arith.minui": "return a < b ? a : b;",
+    "arith.ceildivui": "return a / b + (a % b != 0);",
+}
