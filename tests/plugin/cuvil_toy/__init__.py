@@ -1,0 +1,1 @@
+"""A target for cuvil-hw that lives in a package of its own."""
