@@ -80,7 +80,7 @@ def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers:
     )
     files["runner.cpp"] = runner.encode()
     sim = data.folder("sim")
-    include = [sim / "hls"] if headers is None else [headers, sim / "xilinx_compat", sim / "hls"]
+    include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
     sources = ("-Isrc", f"src/{project}.cpp", "runner.cpp", "-o", "design.so")
     argv = ("g++", *FLAGS, *march(), *flags, *(f"-I{p}" for p in include), *sources)
     compile_ = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
