@@ -40,7 +40,8 @@ def resource_chart(report: Mapping[str, Any]) -> str:
     key = (
         '<p class="key"><i style="background:var(--b0)"></i><i style="background:var(--b1);margin-left:0"></i>'
         "layers in turn"
-        '<i style="background:var(--mark)"></i>bottleneck<i style="background:var(--muted)"></i>outside the layers'
+        f'<i style="background:var(--mark)"></i>{words.slowest(report)}'
+        '<i style="background:var(--muted)"></i>outside the layers'
         " · the line is the budget, the whole bar the limit</p>"
     )
     return _svg(height, title, "".join(rows)) + key
@@ -80,7 +81,8 @@ def cycles_chart(report: Mapping[str, Any]) -> str:
         title = f"{layer['name']}: {words.count(layer['cycles'])} cycles, {words.seconds(layer['seconds'])}"
         rows.append(_text(0, y, _fit(layer["name"])))
         rows.append(_segment(_LEFT, y, width, title, "hot" if hot else "b0"))
-        label = f"{words.count(layer['cycles'])} · {words.seconds(layer['seconds'])}{' · bottleneck' if hot else ''}"
+        figures = [words.count(layer["cycles"]), words.seconds(layer["seconds"])]
+        label = " · ".join([*figures, words.slowest(report)] if hot else figures)
         rows.append(_text(_LEFT + width + 8, y, label, "m"))
     return _svg(4 + len(layers) * _ROW, "Cycles of each layer for one inference", "".join(rows))
 

@@ -61,7 +61,7 @@ def _cards(report: Mapping[str, Any]) -> str:
         ("Latency", words.seconds(latency["seconds"]), latency["origin"]),
     ]
     if slowest:
-        cards.append(("Bottleneck", slowest["layer"], f"{words.count(slowest['cycles'])} cycles"))
+        cards.append((words.slowest(report).capitalize(), slowest["layer"], f"{words.count(slowest['cycles'])} cycles"))
     full = [t for t in report["totals"] if t["limit"]]
     if full:
         tight = max(full, key=lambda t: t["used"] / t["budget"] if t["budget"] else 0.0)

@@ -85,7 +85,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
     lines = []
     speed, latency, slowest = report["throughput"], report["latency"], report["bottleneck"]
     if slowest:
-        lines.append(f"* bottleneck: {slowest['layer']}, {words.count(slowest['cycles'])} cycles; {words.gap(report)}")
+        what = words.slowest(report)
+        lines.append(f"* {what}: {slowest['layer']}, {words.count(slowest['cycles'])} cycles; {words.gap(report)}")
     lines.append(f"throughput: {words.rate(speed['inferences_per_s'])} inferences/s ({speed['origin']})")
     lines.append(f"latency: {words.seconds(latency['seconds'])} ({latency['origin']}; {latency['note']})")
     memory = report["memory"]

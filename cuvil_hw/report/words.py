@@ -52,6 +52,11 @@ def gap(report: Mapping[str, Any]) -> str:
     return f"at most {100 * share:.1f} % above the proven bound of {count(solver['bound_cycles'])} cycles"
 
 
+def slowest(report: Mapping[str, Any]) -> str:
+    """What the layer with most cycles is to the whole."""
+    return "bottleneck" if report["style"] == "spatial" else "slowest layer"
+
+
 def target(report: Mapping[str, Any]) -> str:
     """`pynq-z2 (xc7z020clg400-1)`."""
     t = report["target"]
