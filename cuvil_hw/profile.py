@@ -30,6 +30,7 @@ KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
     "ff": ("sum", 0.50, "FF"),
     "bram18": ("sum", 0.80, "BRAM18"),
     "uram": ("sum", 0.80, "URAM"),
+    "lutram": ("sum", 0.70, "LUT"),
     "dsp": ("sum", 0.80, "DSP"),
     "ddr": ("live", 1.0, "B"),
 }

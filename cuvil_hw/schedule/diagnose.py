@@ -9,7 +9,7 @@ from dataclasses import replace
 from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.schedule.problem import limits, scaled, spare, within
 from cuvil_hw.schedule.resources import Axis
-from cuvil_hw.schedule.search import fits
+from cuvil_hw.schedule.search import fits, least
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
 
@@ -41,6 +41,13 @@ def does_not_fit(
         advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger(minima)]
         nearest = f"even the smallest folding needs that much ({what}); "
         return _error(layer, axis, need, nearest + "; or ".join(advice), target)
+    starved = _starved(legal, shared, fixed)
+    if starved is not None:
+        axis, need, uses = starved
+        layer, what = _biggest(legal, uses, axis, fixed)
+        advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger([(need, axis)])]
+        nearest = f"that is the least of it with which all other resources suffice ({what}); "
+        return _error(layer, axis, need, nearest + "; or ".join(advice), target)
     picks = _balanced(legal, shared, fixed)
     needs = [(fixed.get(a.name, 0.0) + sum(c.estimate.use.get(a.name, 0.0) for c in picks), a) for a in shared]
     need, axis = max(needs, key=lambda p: (_ratio(p[0], p[1].budget), p[0]))
@@ -49,6 +56,25 @@ def does_not_fit(
     advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger(needs)]
     nearest = f"every resource suffices by itself, but not all together ({what} in the most balanced design); "
     return _error(layer, axis, need, nearest + "; or ".join(advice), target)
+
+
+def _starved(
+    kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]
+) -> tuple[Axis, float, dict[str, float]] | None:
+    """The axis that is shortest by most among those whose growth alone would make the design fit: how much of it that
+    takes, and each layer's part."""
+    found = None
+    for axis in axes:
+        picks = least(kernels, axes, fixed, axis)
+        if picks is None:
+            continue
+        chosen = [k.candidates[o.index] for k, o in zip(kernels, picks, strict=True)]
+        uses = {k.name: c.estimate.use.get(axis.name, 0.0) for k, c in zip(kernels, chosen, strict=True)}
+        need = fixed.get(axis.name, 0.0) + sum(uses.values())
+        ratio = _ratio(need, axis.budget)
+        if ratio > 1 and (found is None or ratio > found[0]):
+            found = ratio, axis, need, uses
+    return None if found is None else found[1:]
 
 
 def _n(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cuvil_hw.errors import ToolNotFound
 from cuvil_hw.schedule.problem import Option, Problem, reduce, up_to
@@ -31,6 +31,19 @@ def fits(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[
     """Whether some pick stays within the budgets; False when that couldn't be found out within the effort limit."""
     problem = reduce(kernels, axes, fixed)
     return all(problem.options) and all(b >= 0 for b in problem.budgets) and _feasible(problem).picks is not None
+
+
+def least(
+    kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float], axis: Axis
+) -> tuple[Option, ...] | None:
+    """The pick that uses least of `axis` while every other axis keeps its budget; None when there is none."""
+    most = sum(max((c.estimate.use.get(axis.name, 0.0) for c in k.candidates), default=0.0) for k in kernels)
+    ample = replace(axis, limit=(most + fixed.get(axis.name, 0.0) + 1) / axis.utilisation)
+    problem = reduce(kernels, [ample if a.name == axis.name else a for a in axes], fixed)
+    if not all(problem.options) or any(b < 0 for b in problem.budgets):
+        return None
+    position = [a.name for a in axes if a.rule == "sum"].index(axis.name)
+    return _minimise(problem, lambda o: o.use[position]).picks
 
 
 def slowest(problem: Problem) -> Answer:

@@ -221,10 +221,27 @@ def test_advice_names_the_use_that_would_do_and_is_true() -> None:
 def test_axes_that_only_conflict() -> None:
     kernels = [kernel(n, (10, {"lut": 10, "dsp": 0}), (10, {"lut": 0, "dsp": 10})) for n in ("a", "b", "c")]
     axes = [Axis("lut", 12, "sum"), Axis("dsp", 14, "sum")]
-    with pytest.raises(DoesNotFit, match=r"every resource suffices by itself, but not all together") as caught:
+    with pytest.raises(DoesNotFit, match=r"the least of it with which all other resources suffice") as caught:
         choose(kernels, axes, target="t", objective="max")
-    assert (caught.value.axis, caught.value.need, caught.value.limit) == ("dsp", 20, 14)
-    assert "at least 20 dsp (at use 1)" in caught.value.nearest
+    # 20 more of lut or of dsp would do; lut is the one that is shorter.
+    assert (caught.value.axis, caught.value.need, caught.value.limit) == ("lut", 20, 12)
+    assert "at least 20 lut (at use 1)" in caught.value.nearest
+
+
+def test_a_starved_axis_is_named_rather_than_the_one_that_could_replace_it() -> None:
+    kernels = [kernel(n, (10, {"lut": 1, "bram18": 10}), (10, {"lut": 60, "bram18": 0})) for n in ("a", "b")]
+    axes = [Axis("lut", 100, "sum"), Axis("bram18", 2, "sum")]
+    with pytest.raises(DoesNotFit) as caught:
+        choose(kernels, axes, target="t", objective="max")
+    assert (caught.value.axis, caught.value.need, caught.value.limit) == ("bram18", 10, 2)
+
+
+def test_several_axes_that_are_short_together() -> None:
+    logic = [kernel(n, (10, {"lut": 10}), (10, {"dsp": 10})) for n in ("a", "b", "c")]
+    memory = [kernel(n, (10, {"ff": 10}), (10, {"uram": 10})) for n in ("d", "e", "f")]
+    axes = [Axis(name, 10, "sum") for name in ("lut", "dsp", "ff", "uram")]
+    with pytest.raises(DoesNotFit, match=r"every resource suffices by itself, but not all together"):
+        choose([*logic, *memory], axes, target="t", objective="max")
 
 
 def test_one_kernel_too_big_for_an_axis_of_its_own() -> None:

@@ -37,6 +37,7 @@ class Fabric:
     ff: str = "ff"
     ram: str = "bram18"
     dsp: str = "dsp"
+    lutram: str = "lutram"
 
 
 @dataclass(slots=True)
@@ -47,6 +48,14 @@ class Use:
     ff: float = 0.0
     ram: float = 0.0
     dsp: float = 0.0
+    lutram: float = 0.0  # of the LUTs, those that are memory: only a part of a device's LUTs can be
+
+    def add(self, other: Use) -> None:
+        self.lut += other.lut
+        self.ff += other.ff
+        self.ram += other.ram
+        self.dsp += other.dsp
+        self.lutram += other.lutram
 
     def axes(self, fabric: Fabric) -> dict[str, float]:
         return {
@@ -54,6 +63,7 @@ class Use:
             fabric.ff: float(ceil(self.ff)),
             fabric.ram: float(ceil(self.ram)),
             fabric.dsp: float(ceil(self.dsp)),
+            fabric.lutram: float(ceil(self.lutram)),
         }
 
 
@@ -81,14 +91,22 @@ def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> 
         use.ram += block_rams(fabric, depth, width)
     else:
         use.lut += distributed(fabric, depth, width)
+        use.lutram += ceil(depth / fabric.lutram_bits) * width
 
 
 def multiplier_blocks(fabric: Fabric, a: int, b: int) -> int:
-    """DSP blocks of one signed a × b product, tiled."""
+    """DSP blocks of one signed a × b product, tiled. A product by at most one bit is a selection."""
     if min(a, b) <= 1:
         return 0
-    wide, narrow = fabric.dsp_a - 1, fabric.dsp_b - 1  # a tile of a longer operand has no sign of its own
-    return min(ceil(a / wide) * ceil(b / narrow), ceil(b / wide) * ceil(a / narrow))
+
+    def tiles(operand: int, port: int) -> int:
+        """The tile with the sign fills the port; the others are unsigned and leave its sign bit free."""
+        return 1 + ceil(max(0, operand - port) / (port - 1))
+
+    return min(
+        tiles(a, fabric.dsp_a) * tiles(b, fabric.dsp_b),
+        tiles(b, fabric.dsp_a) * tiles(a, fabric.dsp_b),
+    )
 
 
 def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
@@ -96,6 +114,7 @@ def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
     use = Use(lut=2 * ceil(log2(max(depth, 2))) + 12, ff=2 * ceil(log2(max(depth, 2))) + width)
     if depth * width <= 1024 or depth <= 32:
         use.lut += ceil(depth / 32) * ceil(width / 2)
+        use.lutram += ceil(depth / 32) * ceil(width / 2)
     else:
         use.ram += block_rams(fabric, depth, width)
     return use
@@ -176,8 +195,7 @@ def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> N
     address = ceil(log2(max(r.rows * r.row_words, 2)))
     use.lut += 140 + 12 * address + 2 * lanes * width
     use.ff += 120 + 8 * address + 2 * lanes * width
-    more = fifo_use(fabric, 2, lanes * width)
-    use.lut, use.ff, use.ram = use.lut + more.lut, use.ff + more.ff, use.ram + more.ram
+    use.add(fifo_use(fabric, 2, lanes * width))
 
 
 def _epilogue(stage: Stage) -> list[Expr]:

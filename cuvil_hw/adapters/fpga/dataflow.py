@@ -220,8 +220,7 @@ def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int) -> dict[st
         for s in n.outputs:
             width = s.lanes * cost.bits(s.dtype)
             if depth[s.name] > 2:
-                more = cost.fifo_use(fabric, depth[s.name], width)
-                use.lut, use.ff, use.ram = use.lut + more.lut, use.ff + more.ff, use.ram + more.ram
+                use.add(cost.fifo_use(fabric, depth[s.name], width))
         if n.name.startswith("fork_"):
             use.lut += 40
             use.ff += 40
