@@ -94,9 +94,9 @@ class Expressions:
         types = [v.type for v in op.operands]
         result = op.results[0].type
         exact = [self.exact(a, t) for a, t in zip(args, types, strict=True)]
+        if name in LOGIC and result == IntegerType(1):
+            return self._logic(name, *exact)
         if name in RING:
-            if result == IntegerType(1):
-                return self._logic(name, *exact)
             sign, prec = RING[name]
             return self.ring(sign, prec, args[0], args[1], result)
         if name in FLOAT:
@@ -333,7 +333,8 @@ class Expressions:
             kind = CType("arbitrary", bits, signed)
             x = a if a.type.kind == "arbitrary" else self.as_type(a, op.value.type)
             text = self.lang.saturate.format(type=spelled(kind, self.lang), layer=op.layer.value.data, x=x.text)
-            return Code(text, PRIMARY, kind, signed)
+            made = Code(text, PRIMARY, kind, signed)
+            return self.as_type(made, result) if bits == 1 else made
         source = value_type(op.value.type, self.lang)
         lo, hi = dtypes.int_range(dtype)
         x = Code("x", PRIMARY, source)
@@ -348,7 +349,9 @@ class Expressions:
         sign = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")[predicate]
         if predicate >= 6 and type != IntegerType(1):
             a, b = self._unsigned(a, type), self._unsigned(b, type)
-        elif type != IntegerType(1):
+        elif type == IntegerType(1):
+            a, b = (b, a) if 2 <= predicate < 6 else (a, b)  # true is -1 where it has a sign
+        else:
             if self.lang.arbitrary and a.type.signed != b.type.signed:  # some vendors compare these as unsigned
                 a, b = self.as_type(a, type), self.as_type(b, type)
             a, b = self._wide(a, b, type)

@@ -14,6 +14,8 @@ RING: Mapping[str, tuple[str, int]] = {
 LOGIC: Mapping[str, tuple[str, int]] = {
     "arith.andi": ("&&", BOTH), "arith.ori": ("||", EITHER), "arith.xori": ("!=", EQUAL),
     "arith.addi": ("!=", EQUAL), "arith.subi": ("!=", EQUAL), "arith.muli": ("&&", BOTH),
+    "arith.maxui": ("||", EITHER), "arith.minui": ("&&", BOTH),
+    "arith.maxsi": ("&&", BOTH), "arith.minsi": ("||", EITHER),  # true is -1
 }  # fmt: skip
 FLOAT: Mapping[str, tuple[str, int]] = {
     "arith.addf": ("+", PLUS), "arith.subf": ("-", PLUS), "arith.mulf": ("*", TIMES), "arith.divf": ("/", TIMES),

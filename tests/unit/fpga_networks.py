@@ -15,7 +15,7 @@ from cuvil_hw.ir.program import Array, Builder, Program
 from cuvil_hw.ops.base import Op, evaluate, infer
 from cuvil_hw.types import TensorType
 
-NARROW = ("i8", "u8", "i4", "u4", "i12", "i16", "i5", "u3", "u16")
+NARROW = ("i8", "u8", "i8", "u8", "i4", "u4", "i12", "i16", "i5", "u3", "u16", "i2", "i1", "u1")
 WEIGHTS = ("i8", "i8", "i4", "i2", "i16", "u8", "i1")
 
 
@@ -226,7 +226,9 @@ def table(net: Network, x: Value) -> Value:
     lo, hi = dtypes.int_range(x.type.dtype)
     out = net.rng.choice(NARROW)
     low, high = dtypes.int_range(out)
-    return net.op(ops.Lut(tuple(net.rng.randint(low, high) for _ in range(hi - lo + 1)), out), x)
+    values = [low, high, *[net.rng.randint(low, high) for _ in range(hi - lo - 1)]]  # never the same for all
+    net.rng.shuffle(values)
+    return net.op(ops.Lut(tuple(values), out), x)
 
 
 def chosen(net: Network, x: Value) -> Value:
@@ -246,14 +248,20 @@ def reduced(net: Network, x: Value) -> Value:
 def position(net: Network, x: Value) -> Value:
     axis = net.rng.randrange(1, x.type.rank)
     kind = net.rng.choice([ops.ArgMax, ops.ArgMin])
-    return net.op(ops.Cast("i16"), net.op(kind(axis, net.rng.random() < 0.5, net.rng.random() < 0.3), x))
+    y = net.op(kind(axis, net.rng.random() < 0.5, net.rng.random() < 0.3), x)
+    return net.op(ops.Cast(net.rng.choice(["i16", "i32"])), y) if net.rng.random() < 0.5 else y
+
+
+def verdict(net: Network, x: Value) -> Value:
+    """A comparison with itself changed: a bool for each element."""
+    return net.op(net.rng.choice([ops.Less(), ops.Equal(), ops.GreaterEqual()]), x, net.clamped(x))
 
 
 ANY: tuple[Callable[[Network, Value], Value], ...] = (
     reshape, transpose, cut, pad, concat, residual, product, table, chosen, Network.clamped, linear, flatten,
 )  # fmt: skip
 SPATIAL = (conv, conv, conv, conv, pool, pool, residual, global_pool)
-LAST = (position, reduced, Network.clamped)
+LAST = (position, reduced, verdict)
 
 
 def steps(net: Network, x: Value) -> tuple[Callable[[Network, Value], Value], ...]:

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuvil_hw.ir.program import Program
+from cuvil_hw import ops
+from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Choice
+from cuvil_hw.types import TensorType
 from tests.unit import fpga_runner
 from tests.unit.fpga_networks import network
 
@@ -56,6 +58,31 @@ def test_random_networks_give_the_bits_of_their_meaning(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1000 + max(1, COUNT // 3)))
 def test_true_fifo_depths_and_random_stalls_change_nothing(seed: int) -> None:
     check(seed, BOUNDED, stalls=(0, 30, 80))
+
+
+def test_one_bit_is_a_number_with_or_without_a_sign() -> None:
+    """i1 holds -1 and 0, u1 and bool hold 0 and 1, though all are one wire."""
+    shape = (1, 3, 4, 4)
+    b = Builder([(f"x{n}", TensorType(shape, d)) for n, d in enumerate(["i1", "u1", "i8"])], "bits")
+    signed, unsigned, wide = (b.input(n) for n in range(3))
+    pool = ops.MaxPool((2, 2), (2, 2), (0, 0, 0, 0), (1, 1))
+    narrow = b.op(ops.Rescale((1,), 7, "i1"), wide)
+    outputs = [
+        b.op(pool, signed),
+        b.op(pool, unsigned),
+        b.op(ops.Add("i9"), narrow, signed),
+        b.op(ops.Add("i9"), b.op(ops.Rescale((1,), 7, "u1"), wide), unsigned),
+        b.op(ops.Less(), signed, narrow),
+        b.op(ops.Minimum(), signed, narrow),
+        b.op(ops.Cast("i8"), b.op(ops.GreaterEqual(), wide, b.op(ops.Cast("i8"), signed))),
+    ]
+    program = b.finish([(f"y{n}", y) for n, y in enumerate(outputs)])
+    inputs = fpga_runner.samples(program, np.random.default_rng(0), 12)
+    wanted = fpga_runner.meaning(program, inputs)
+    graph = fpga_runner.graph_of(program)
+    with fpga_runner.loaded(graph, fpga_runner.random_choice(graph, random.Random(0))) as simulation:
+        different = fpga_runner.difference(program, simulation.run(inputs)[0], wanted)
+    assert not different, different
 
 
 def ap_types() -> Path:
