@@ -49,6 +49,13 @@ template <> struct container<128, false> { typedef uint128 type; };
 template <int W, bool S> using stored = typename container<container_bits(W), S>::type;
 // C promotes narrow operands to int; naming the promoted type keeps every operation free of sign surprises.
 template <int W, bool S> using computed = typename container<container_bits(max(W, 32)), S>::type;
+// The type in which compound assignments wrap. Unsigned types always may; under -fwrapv signed ones may too, and only in sums
+// of signed products does GCC see a dot product (vpmaddwd, vpdpbusd).
+#ifdef CUVIL_SIM_WRAPV  // set it together with -fwrapv, never without
+template <int W> using wrapping = computed<W, true>;
+#else
+template <int W> using wrapping = computed<W, false>;
+#endif
 template <int W, bool S> using number = typename std::conditional<S, ap_int<W>, ap_uint<W>>::type;
 
 // The value x modulo 2^W, in the container of W bits.
@@ -213,8 +220,8 @@ template <int W> struct ap_int : ap_int_base<W, true> {
     template <int W2, bool S2> constexpr ap_int(const ap_int_base<W2, S2>& x) : Base(x) {}
     template <class T, cuvil_ap::if_integer<T> = 0> constexpr ap_int(T x) : Base(x) {}
     template <class T, class OP> constexpr ap_int(const ap_int& a, const T& b, OP op)
-        : Base(op(static_cast<cuvil_ap::computed<W, false>>(a.low()),
-                  static_cast<cuvil_ap::computed<W, false>>(cuvil_ap::low_of(b)))) {}
+        : Base(op(static_cast<cuvil_ap::wrapping<W>>(a.low()),
+                  static_cast<cuvil_ap::wrapping<W>>(cuvil_ap::low_of(b)))) {}
     CUVIL_AP_COMPOUND(ap_int)
 };
 
@@ -225,8 +232,8 @@ template <int W> struct ap_uint : ap_int_base<W, false> {
     template <int W2, bool S2> constexpr ap_uint(const ap_int_base<W2, S2>& x) : Base(x) {}
     template <class T, cuvil_ap::if_integer<T> = 0> constexpr ap_uint(T x) : Base(x) {}
     template <class T, class OP> constexpr ap_uint(const ap_uint& a, const T& b, OP op)
-        : Base(op(static_cast<cuvil_ap::computed<W, false>>(a.low()),
-                  static_cast<cuvil_ap::computed<W, false>>(cuvil_ap::low_of(b)))) {}
+        : Base(op(static_cast<cuvil_ap::wrapping<W>>(a.low()),
+                  static_cast<cuvil_ap::wrapping<W>>(cuvil_ap::low_of(b)))) {}
     CUVIL_AP_COMPOUND(ap_uint)
 };
 #undef CUVIL_AP_COMPOUND

@@ -183,7 +183,9 @@ inline int thread_count() {
 
 template <class... PORT>
 int run(void (*top)(PORT&...), int inputs, const Job& job, char* error, long error_size) {
-    const long block = 64;  // samples a thread takes at a time
+    // Samples that a thread takes at a time: few where there are few, so that all threads have work until the end.
+    const long asked = thread_count(), share = job.samples / (4 * asked);
+    const long block = share < 1 ? 1 : share > 64 ? 64 : share;
     std::atomic<long> next(0);
     std::mutex lock;
     long failed = job.samples;
@@ -217,7 +219,7 @@ int run(void (*top)(PORT&...), int inputs, const Job& job, char* error, long err
 #endif
     };
     const long blocks = (job.samples + block - 1) / block;
-    const long threads = blocks < thread_count() ? blocks : thread_count();
+    const long threads = blocks < asked ? blocks : asked;
     std::vector<std::thread> workers;
     for (long i = 1; i < threads; ++i) {
         try {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -116,12 +117,13 @@ template <class T> class stream<T, 0> {
     __attribute__((noinline, cold)) void make_room() {
         const std::size_t words = tail_ - head_;
         if (words * 2 <= capacity_) {  // mostly read already: move down
-            for (std::size_t i = 0; i < words; ++i) data_[i] = data_[head_ + i];
+            std::memmove(data_, data_ + head_, words * sizeof(T));
         } else {
-            int log2_bytes = log2_bytes_ ? log2_bytes_ + 1 : 12;
+            // Eight times as much: what is copied while growing is little, and pages never written cost nothing.
+            int log2_bytes = log2_bytes_ ? log2_bytes_ + 3 : 13;
             while ((std::size_t(1) << log2_bytes) < 2 * capacity_ * sizeof(T)) ++log2_bytes;
             T* data = static_cast<T*>(sim::Pool::take(log2_bytes));
-            for (std::size_t i = 0; i < words; ++i) new (data + i) T(data_[head_ + i]);
+            std::memcpy(data, data_ + head_, words * sizeof(T));
             if (log2_bytes_) sim::Pool::give(data_, log2_bytes_);
             data_ = data;
             log2_bytes_ = log2_bytes;

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuvil_hw.adapters.zynq.device import FLAGS, host_flags
 from cuvil_hw.data import folder
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -78,10 +79,51 @@ def test_integer_operations_give_the_bits_and_widths_of_xilinx(tmp_path: Path) -
     calls = "\n".join(f'    pair<{a}, {b}, {c}>("{a} {b}");' for a, b, c in PAIRS)
     source = OPERATIONS.replace("PAIRS", calls)
     theirs = output(compiled(tmp_path, "xilinx", source, ["-O0", *xilinx_flags()])).splitlines()
-    ours = output(compiled(tmp_path, "fast", source, ["-O1", *fast_flags()])).splitlines()
-    assert int(ours[-1].split()[1]) > 60_000
-    different = [f"{a}  !=  {b}" for a, b in zip(ours, theirs, strict=True) if a != b]
-    assert not different, "\n".join(different)
+    for name, flags in (("unsigned", ["-O1"]), ("signed", ["-O1", "-fwrapv", "-DCUVIL_SIM_WRAPV"])):
+        ours = output(compiled(tmp_path, name, source, [*flags, *fast_flags()])).splitlines()
+        assert int(ours[-1].split()[1]) > 60_000
+        different = [f"{a}  !=  {b}" for a, b in zip(ours, theirs, strict=True) if a != b]
+        assert not different, "\n".join(different)
+
+
+SUMS = r"""
+#include <ap_int.h>
+#include <cstdio>
+template <int W, int A, int B> void sum(const char* name) {
+    unsigned long long seed = 88172645463325252ull;
+    for (int round = 0; round < 50; ++round) {
+        ap_int<A> a[16];
+        ap_int<B> b[16];
+        ap_int<W> total = -round, product = round + 1;
+        ap_uint<W> bits = round;
+        for (int i = 0; i < 16; ++i) {
+            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+            a[i] = ap_int<A>(round == 0 ? -(1ll << (A - 1)) : (long long)seed);
+            b[i] = ap_int<B>(round == 0 ? -(1ll << (B - 1)) : (long long)(seed >> 20));
+        }
+#pragma GCC unroll 1
+        for (int i = 0; i < 16; ++i) total += a[i] * b[i];
+#pragma GCC unroll 1
+        for (int i = 0; i < 16; ++i) bits -= a[i] * (b[i] + 128);
+#pragma GCC unroll 1
+        for (int i = 0; i < 16; ++i) product *= a[i] | 1;
+        std::printf("%s %lld %llu %lld\n", name, total.to_int64(), bits.to_uint64(), product.to_int64());
+    }
+}
+int main() {
+    CALLS
+}
+"""
+
+
+def test_sums_that_wrap_have_the_bits_of_xilinx_however_they_are_vectorised(tmp_path: Path) -> None:
+    widths = [(32, 16, 16), (28, 16, 16), (16, 8, 8), (32, 8, 8), (21, 9, 8), (64, 32, 32), (40, 18, 25), (8, 4, 8)]
+    calls = "\n".join(f'    sum<{w}, {a}, {b}>("{w} {a} {b}");' for w, a, b in widths)
+    source = SUMS.replace("CALLS", calls)
+    theirs = output(compiled(tmp_path, "xilinx", source, ["-O1", *xilinx_flags()]))
+    for name, flags in (("plain", ["-O1"]), ("host", [*FLAGS, *host_flags()])):
+        built = compiled(tmp_path, name, source, [*(f for f in flags if f != "-shared"), *fast_flags()])
+        assert output(built) == theirs
 
 
 # ---- a design with every kind of port, a diamond, and faults on demand ---------------------------------------------

@@ -7,9 +7,12 @@ what the design computes. It proves nothing about initiation intervals, timing o
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
+import os
 import platform
 import shutil
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +28,8 @@ from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
 
-# -O3 and AVX2 where the host has it: the loops over lanes vectorise. No contraction: floats keep their bits.
-FLAGS = ("-std=c++14", "-O3", "-ffp-contract=off", "-fwrapv", "-fPIC", "-shared", "-pthread", "-w")
+# -O3: the loops over lanes vectorise. No contraction: floats keep their bits. CUVIL_SIM_WRAPV: see ap_int.h.
+FLAGS = ("-std=c++14", "-O3", "-ffp-contract=off", "-fwrapv", "-DCUVIL_SIM_WRAPV", "-fPIC", "-shared", "-pthread", "-w")
 _ERROR_BYTES = 4096
 
 
@@ -82,19 +85,37 @@ def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers:
     sim = data.folder("sim")
     include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
     sources = ("-Isrc", f"src/{project}.cpp", "runner.cpp", "-o", "design.so")
-    argv = ("g++", *FLAGS, *march(), *flags, *(f"-I{p}" for p in include), *sources)
+    argv = ("g++", *FLAGS, *host_flags(), *flags, *(f"-I{p}" for p in include), *sources)
     compile_ = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
     plan = BuildPlan(files, (compile_,), ("design.so",))
     return cached_build(plan, extra_key=_digest(include)) / "design.so"
 
 
-def march() -> tuple[str, ...]:
-    """AVX2 code where this host runs it (wider vectors were slower for these short loops), else what the host has."""
-    if platform.machine() != "x86_64":
+@functools.cache
+def host_flags() -> tuple[str, ...]:
+    """g++ flags for the instructions of this host, as far as g++ knows them. No bit of a result depends on them.
+
+    Vectors stay at 32 bytes: wider ones were slower for loops over a few lanes. Words of 32 bytes are copied by one
+    move, since a wide load right after two narrow stores waits for both."""
+    if platform.machine() != "x86_64" or shutil.which("g++") is None:
         return ()
-    flags = Path("/proc/cpuinfo")
-    words = set(flags.read_text().split()) if flags.exists() else set()
-    return ("-march=x86-64-v3",) if {"avx2", "fma", "bmi2"} <= words else ()
+    cpuinfo = Path("/proc/cpuinfo")
+    has = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    if not {"avx2", "fma", "bmi2"} <= has:
+        return ()
+    flags = ["-march=x86-64-v3"]
+    if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"} <= has:
+        flags = ["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=256"]
+    elif "avx_vnni" in has:
+        flags.append("-mavxvnni")
+    moves = ["-mmove-max=256", "-mstore-max=256"]  # since GCC 12
+    return next((tuple(f) for f in ([*flags, *moves], flags, ["-march=haswell"]) if _accepted(f)), ())
+
+
+def _accepted(flags: Sequence[str]) -> bool:
+    """Does g++ know all of these?"""
+    argv = ["g++", *flags, "-x", "c++", "-E", os.devnull]
+    return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
 
 
 def _digest(folders: Sequence[Path]) -> str:
