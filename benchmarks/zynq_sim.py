@@ -37,8 +37,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one tool measured over all rounds. `fresh_s`: first compilation of a process, import of the library included;
-    `loaded_s`: later ones, `loaded_cpu_s` their processor time; `samples_s`: samples per second of each run."""
+    """What one tool measured over all rounds.
+
+    `fresh_s`: first compilation of a process, import of the library included; `loaded_s`: later ones, `loaded_cpu_s`
+    their processor time; `samples_s`: samples per second of each run; `outputs`: (samples, classes)."""
 
     name: str
     version: str

@@ -11,8 +11,8 @@ from torch import nn
 
 
 def mlp(weights: Any, variant: int = 0) -> nn.Sequential:
-    """Linear layers with ReLU between them: w0, b0, w1, b1 …, weights (out, in). Variants differ in every weight: nothing
-    made for one of them serves another."""
+    """Linear layers with ReLU between them: w0, b0, w1, b1 …, weights (out, in). Variants differ in every weight, so
+    that nothing made for one of them serves another."""
     layers: list[nn.Module] = []
     count = sum(name.startswith("w") for name in weights.files)
     for n in range(count):

@@ -109,9 +109,8 @@ def test_its_sources_are_valid_in_its_own_dialect(plugin: Path, network: tuple[A
 def test_the_solver_keeps_to_the_plugins_own_resource(plugin: Path, network: tuple[Any, Any], tmp_path: Path) -> None:
     def board(limit: int) -> Path:
         path = tmp_path / f"toy-{limit}.yaml"
-        path.write_text(
-            f"schema: cuvil-profile/1\nname: toy-{limit}\nextends: {BOARD}\nresources: {{scratch: {{limit: {limit}}}}}\n"
-        )
+        head = f"schema: cuvil-profile/1\nname: toy-{limit}\nextends: {BOARD}\n"
+        path.write_text(f"{head}resources: {{scratch: {{limit: {limit}}}}}\n", encoding="utf-8")
         return path
 
     widest = [layer["schedule"] for layer in compile_for(BOARD, network).report["layers"]]
@@ -171,9 +170,7 @@ def test_nobody_takes_the_place_of_a_built_in_target(tmp_path: Path, monkeypatch
         ("", "has no attribute 'Adapter'; repair or remove package broken-toy"),
     ],
 )
-def test_a_broken_plugin_is_named(
-    module: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_plugin_is_named(module: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim(tmp_path, "broken-toy", "broken_toy:Adapter", "broken")
     (tmp_path / "broken_toy.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -192,7 +189,7 @@ def test_nothing_in_cuvil_hw_knows_the_plugin() -> None:
 
 def test_the_documented_size_is_true() -> None:
     counts = {}
-    for path in sorted((PLUGIN / "cuvil_toy").glob("*.py")) + [BOARD]:
+    for path in [*sorted((PLUGIN / "cuvil_toy").glob("*.py")), BOARD]:
         lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
         counts[path.name] = sum(1 for line in lines if line and not line.startswith("#"))
     document = (ROOT / "docs" / "add-a-target.md").read_text(encoding="utf-8")

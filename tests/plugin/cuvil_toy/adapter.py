@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cuvil_toy.device import open_device
-from cuvil_toy.lang import HEADER, TOY_C
 from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import dtypes
@@ -21,6 +19,8 @@ from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_toy.device import open_device
+from cuvil_toy.lang import HEADER, TOY_C
 
 if TYPE_CHECKING:
     from cuvil_hw.ops.base import Op
@@ -63,9 +63,7 @@ class ToyAdapter:
             functions.append(apply(kernel, nest, graph.buffers, tables, kernel.name, number))
         return ModuleOp([*tables.ops, *functions])
 
-    def plan(
-        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
-    ) -> BuildPlan:
+    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         """Sources for the vendor's compiler; `info`: the commands that the host queues, and where buffers lie."""
         memory = plan_memory(graph)
         info = {
