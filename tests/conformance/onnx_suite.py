@@ -1,0 +1,281 @@
+"""ONNX's own backend tests, run on the reference and on the cpu target.
+
+A case passes when every data set gives what it says, within the tolerance that the case itself states. Operands that
+Cuvil wants to be constant (axes, shapes, scales, …) are made initializers, as few as will do: exporters write them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import compose
+from onnx.backend.test.loader import load_model_tests
+
+import cuvil
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.onnx import load_onnx
+from cuvil_hw.ir.program import Program, evaluate
+
+SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
+NARROW = ("int2", "uint2", "int4", "uint4")  # ml_dtypes of one element a byte
+TOGETHER = 40  # nodes compiled as one model: a C compiler's start costs as much as many small kernels
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`op`: the operator that it is about. `data`: (inputs, outputs) by data set; None stands for no tensor."""
+
+    suite: str
+    name: str
+    op: str
+    model: onnx.ModelProto
+    data: tuple[tuple[tuple[Array | None, ...], tuple[Array | None, ...]], ...]
+    rtol: float
+    atol: float
+
+    @property
+    def inputs(self) -> list[str]:
+        return [i.name for i in self.model.graph.input]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`reference`, `cpu`: "passed", "refused" or "wrong", with `why`. `constants`: operands made constant."""
+
+    case: Case
+    reference: str
+    cpu: str
+    why: str = ""
+    constants: tuple[str, ...] = ()
+
+
+def _array(value: Any) -> Array | None:
+    if isinstance(value, onnx.TensorProto):
+        value = onnx.numpy_helper.to_array(value)
+    if not isinstance(value, np.ndarray | np.generic):
+        return None
+    array = np.asarray(value)
+    return array.astype(array.dtype.name[: -1] + "8") if array.dtype.name in NARROW else array
+
+
+def _read(folder: Path, prefix: str) -> tuple[Array | None, ...]:
+    files = sorted(folder.glob(f"{prefix}_*.pb"), key=lambda p: int(p.stem.removeprefix(f"{prefix}_")))
+    found = []
+    for file in files:
+        try:
+            found.append(_array(onnx.TensorProto.FromString(file.read_bytes())))
+        except Exception:  # noqa: BLE001  (a sequence or an optional: protobuf has several ways to say so)
+            found.append(None)
+    return tuple(found)
+
+
+@cache
+def cases(suite: str) -> tuple[Case, ...]:
+    found = []
+    for case in load_model_tests(kind=suite):
+        if case.model_dir is None:
+            model = case.model
+            data = tuple((tuple(map(_array, i)), tuple(map(_array, o))) for i, o in case.data_sets)
+        else:
+            model = onnx.load(Path(case.model_dir) / "model.onnx")
+            sets = sorted(Path(case.model_dir).glob("test_data_set_*"))
+            data = tuple((_read(s, "input"), _read(s, "output")) for s in sets)
+        name = case.name.removeprefix("test_")
+        found.append(Case(suite, name, _operator(model), model, data, case.rtol, case.atol))
+    by_name = {c.name: c.op for c in found}
+    return tuple(replace(c, op=by_name.get(c.name.removesuffix("_expanded"), c.op)) for c in found)
+
+
+def _operator(model: onnx.ModelProto) -> str:
+    kinds = [f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.node]
+    return next((k for k in kinds if k not in ("Constant", "Cast")), kinds[0])
+
+
+def constant(case: Case, names: Sequence[str]) -> onnx.ModelProto | None:
+    """The model with some inputs as initializers; None when that can't be."""
+    if not names:
+        return case.model
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for i, info in enumerate(model.graph.input):
+        if info.name in names:
+            values = [inputs[i] for inputs, _ in case.data]
+            if any(v is None or not np.array_equal(v, values[0]) for v in values):
+                return None
+            kind = info.type.tensor_type.elem_type
+            if onnx.helper.tensor_dtype_to_np_dtype(kind).name not in (*NARROW, values[0].dtype.name):
+                return None
+            model.graph.initializer.append(
+                onnx.helper.make_tensor(info.name, kind, values[0].shape, values[0].reshape(-1))
+            )
+    return model
+
+
+@dataclass(frozen=True)
+class Imported:
+    case: Case
+    model: onnx.ModelProto
+    program: Program
+    constants: tuple[str, ...]
+
+
+def imported(case: Case) -> Imported | str:
+    """With as few operands constant as will do; else why not."""
+
+    def attempt(names: Sequence[str]) -> Imported | str:
+        model = constant(case, names)
+        if model is None:
+            return "can't be made constant"
+        try:
+            return Imported(case, model, load_onnx(model), tuple(names))
+        except CuvilError as e:
+            return str(e)
+
+    result = attempt(())
+    why = result
+    if not isinstance(result, str) or "must be constant" not in result and "known only at run time" not in result:
+        return result
+    names = [n for n in case.inputs[1:] if n]
+    best = attempt(names)
+    if isinstance(best, str):
+        names = case.inputs
+        best = attempt(names)
+    if isinstance(best, str):
+        return f"{why}\n{best}"
+    for name in list(names):
+        fewer = attempt([n for n in names if n != name])
+        if not isinstance(fewer, str):
+            best, names = fewer, [n for n in names if n != name]
+    return best
+
+
+def differs(case: Case, results: Sequence[Array], expected: Sequence[Array | None]) -> str:
+    """What is wrong with the results; empty when nothing is."""
+    if len(results) != len(expected):
+        return f"{len(results)} outputs, {len(expected)} expected"
+    for have, want in zip(results, expected, strict=True):
+        if want is None or have.shape != want.shape or have.dtype != want.dtype:
+            return f"{have.dtype}{have.shape}, expected {want.dtype if want is not None else want}{np.shape(want)}"
+        try:
+            # The suite's 1e-3 is one unit in the last place of f16: two correct roundings may be two apart.
+            rtol = max(case.rtol, 2 * float(np.finfo(np.float16).eps)) if have.dtype == np.float16 else case.rtol
+            np.testing.assert_allclose(have, want, rtol=rtol, atol=case.atol)
+        except AssertionError as e:
+            return str(e)
+    return ""
+
+
+def arrays(item: Imported, inputs: Sequence[Array | None]) -> dict[str, Array]:
+    """The run-time inputs by name."""
+    given = dict(zip(item.case.inputs, inputs, strict=False))
+    found: dict[str, Array] = {}
+    for name, _ in item.program.inputs:
+        value = given[name]
+        assert value is not None, f"{item.case.name}: input {name} is no tensor, yet the model was accepted"
+        found[name] = value
+    return found
+
+
+def on_reference(item: Imported) -> tuple[str, str]:
+    """(outcome, why)"""
+    for inputs, outputs in item.case.data:
+        try:
+            results = evaluate(item.program, list(arrays(item, inputs).values()))
+        except CuvilError as e:
+            return "refused", str(e)
+        wrong = differs(item.case, results, outputs)
+        if wrong:
+            return "wrong", wrong
+    return "passed", ""
+
+
+def together(items: Sequence[Imported]) -> onnx.ModelProto:
+    """One model of independent graphs; names get the prefix `c<n>_`."""
+    whole = onnx.ModelProto()
+    whole.ir_version = max(i.model.ir_version for i in items)
+    whole.opset_import.extend(items[0].model.opset_import)
+    whole.graph.name = "together"
+    for n, item in enumerate(items):
+        part = compose.add_prefix(item.model, f"c{n}_").graph
+        whole.graph.node.extend(part.node)
+        whole.graph.input.extend(part.input)
+        whole.graph.output.extend(part.output)
+        whole.graph.initializer.extend(part.initializer)
+    return whole
+
+
+def _key(item: Imported) -> tuple[Any, ...]:
+    opsets = tuple(sorted((o.domain, o.version) for o in item.model.opset_import))
+    quantized = any(op.name.endswith("quantize") for op in item.program.block.ops)  # other passes run then
+    return opsets, quantized, bool(item.model.functions) and item.case.name
+
+
+def chunks(items: Sequence[Imported]) -> list[list[Imported]]:
+    """Items that can be one model."""
+    groups: dict[tuple[Any, ...], list[list[Imported]]] = {}
+    for item in items:
+        found = groups.setdefault(_key(item), [[]])
+        size = len(list(item.program.block.ops))
+        if found[-1] and sum(len(list(i.program.block.ops)) for i in found[-1]) + size > TOGETHER:
+            found.append([])
+        found[-1].append(item)
+    return [chunk for found in groups.values() for chunk in found]
+
+
+def on_cpu(items: Sequence[Imported]) -> list[tuple[str, str]]:
+    """(outcome, why) of each item, compiled together; alone where that is refused."""
+    if len(items) > 1:
+        try:
+            executable = cuvil.compile(together(items), "cpu")
+        except CuvilError:
+            return [outcome for item in items for outcome in on_cpu([item])]
+        prefixes = [f"c{n}_" for n in range(len(items))]
+    else:
+        try:
+            executable = cuvil.compile(items[0].model, "cpu")
+        except CuvilError as e:
+            return [("refused", str(e))]
+        prefixes = [""]
+    outcomes = [("passed", "")] * len(items)
+    with executable:
+        for number in range(max(len(i.case.data) for i in items)):
+            given: dict[str, Array] = {}
+            wanted: list[tuple[Array | None, ...]] = []
+            for item, prefix in zip(items, prefixes, strict=True):
+                inputs, outputs = item.case.data[min(number, len(item.case.data) - 1)]
+                given.update({prefix + name: a for name, a in arrays(item, inputs).items()})
+                wanted.append(outputs)
+            results = executable(**given)
+            results = list(results) if isinstance(results, tuple) else [results]
+            for n, (item, outputs) in enumerate(zip(items, wanted, strict=True)):
+                mine, results = results[: len(outputs)], results[len(outputs) :]
+                wrong = differs(item.case, mine, outputs)
+                if wrong and outcomes[n][0] == "passed":
+                    outcomes[n] = ("wrong", wrong)
+    return outcomes
+
+
+def run(selected: Sequence[Case], cpu: bool = True) -> list[Outcome]:
+    outcomes = []
+    ready = []
+    for case in selected:
+        item = imported(case)
+        if isinstance(item, str):
+            outcomes.append(Outcome(case, "refused", "refused", item))
+            continue
+        status, why = on_reference(item)
+        if status == "passed" and cpu:
+            ready.append(item)
+        else:
+            outcomes.append(Outcome(case, status, "refused" if cpu else "", why, item.constants))
+    for chunk in chunks(ready):
+        for item, (status, why) in zip(chunk, on_cpu(chunk), strict=True):
+            outcomes.append(Outcome(item.case, "passed", status, why, item.constants))
+    return outcomes
