@@ -35,7 +35,7 @@ class Integers:
 
 
 def rescale(x: Array, ratios: Array) -> Array:
-    """round(x · ratio), ties up, with multipliers of 31 bits on one shift. `ratios`: one, or one per channel (axis 1)."""
+    """round(x · ratio), ties up; multipliers of 31 bits on one shift. `ratios`: one, or one per channel (axis 1)."""
     exponent = math.frexp(float(ratios.max()))[1]
     shift = 31 - exponent
     multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
@@ -88,7 +88,7 @@ class Oracle:
         assert isinstance(last, Integers)
         return last.q, last.centred.astype(np.float32) * last.scale.astype(np.float32)
 
-    def QuantizeLinear(self, inputs: list[Any], _: dict[str, Any]) -> Integers:  # noqa: N802
+    def QuantizeLinear(self, inputs: list[Any], _: dict[str, Any]) -> Integers:
         x, scale, zero = inputs
         assert scale.size == 1
         bounds = np.iinfo(zero.dtype)
@@ -100,7 +100,7 @@ class Oracle:
         q = np.clip(q, bounds.min, bounds.max)
         return Integers(q, np.float64(scale).reshape(1), int(zero), bounds.min, bounds.max)
 
-    def DequantizeLinear(self, inputs: list[Any], _: dict[str, Any]) -> Integers:  # noqa: N802
+    def DequantizeLinear(self, inputs: list[Any], _: dict[str, Any]) -> Integers:
         x, scale, zero = inputs
         if isinstance(x, Integers):
             assert x.scale == np.float64(scale)
@@ -113,7 +113,7 @@ class Oracle:
         np.testing.assert_allclose(b.scale, scale, rtol=1e-5)
         return b.q
 
-    def Conv(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:  # noqa: N802
+    def Conv(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
         x, w, b = inputs
         assert attrs.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
         assert set(attrs.get("dilations", [1])) == {1}
@@ -122,33 +122,33 @@ class Oracle:
         y = convolve(x.centred, w.q, attrs.get("strides", [1, 1]), pads, attrs.get("group", 1))
         return Integers(y + self._bias(b, scale).reshape(1, -1, 1, 1), scale, 0)
 
-    def Gemm(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:  # noqa: N802
+    def Gemm(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
         x, w, b = inputs
         assert (attrs["alpha"], attrs["beta"], attrs["transA"], attrs["transB"]) == (1, 1, 0, 1)
         scale = x.scale * w.scale
         return Integers(matmul(x.centred, w.q.T) + self._bias(b, scale), scale, 0)
 
-    def AveragePool(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:  # noqa: N802
+    def AveragePool(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
         (x,) = inputs
         assert x.q.shape[2:] == tuple(attrs["kernel_shape"])
         assert not any(attrs.get("pads", [0]))
         total = x.centred.sum(axis=(2, 3), keepdims=True)
         return Integers(total, x.scale / math.prod(attrs["kernel_shape"]), 0)
 
-    def Add(self, inputs: list[Any], _: dict[str, Any]) -> Integers:  # noqa: N802
+    def Add(self, inputs: list[Any], _: dict[str, Any]) -> Integers:
         largest = max(float(x.scale[0]) for x in inputs)
         common = math.ldexp(largest, -SUM_BITS)
         a, b = (rescale(x.centred, x.scale / common) for x in inputs)
         return Integers(a + b, np.asarray([common]), 0)
 
-    def Reshape(self, inputs: list[Any], _: dict[str, Any]) -> Any:  # noqa: N802
+    def Reshape(self, inputs: list[Any], _: dict[str, Any]) -> Any:
         x, shape = inputs
         array = x.q if isinstance(x, Integers) else x
         rest = [int(s) for s in shape[1:]]
         moved = array.reshape(array.shape[0], *rest)
         return replace(x, q=moved) if isinstance(x, Integers) else moved
 
-    def Transpose(self, inputs: list[Any], attrs: dict[str, Any]) -> Any:  # noqa: N802
+    def Transpose(self, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         (x,) = inputs
         if isinstance(x, Integers):
             return replace(x, q=x.q.transpose(attrs["perm"]))

@@ -1,13 +1,13 @@
-"""Trained models, whole way: compiled, run on the Zynq simulator and on this processor, compared with independent oracles.
+"""Trained models, whole way: compiled, run on the Zynq simulator and on this processor, against independent oracles.
 
-The four quantized models of MLPerf Tiny must give the bits of a NumPy integer oracle (qdq_oracle.py) and stay within one
-quantization step of ONNX Runtime; float models stay within 1e-4 of ONNX Runtime.
+The four quantized models of MLPerf Tiny must give the bits of a NumPy integer oracle (qdq_oracle.py), which stays
+within one quantization step of ONNX Runtime; float models stay within 1e-4 of ONNX Runtime.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ FLOAT = ["ad_float", "ic_resnet_float", "kws_float", "vww_96_float", "mnist_conv
 SAMPLES = 100
 
 
-@lru_cache(maxsize=None)
+@cache
 def quantized(models: Path, name: str) -> onnx.ModelProto:
     """The model up to its last DequantizeLinear: softmax has no integers."""
     model = onnx.load(models / f"{name}.onnx")
@@ -51,9 +51,9 @@ def input_scale(model: onnx.ModelProto) -> tuple[np.float32, int]:
     return np.float32(constants[first.input[1]]), int(constants[first.input[2]])
 
 
-@lru_cache(maxsize=None)
+@cache
 def inputs(models: Path, name: str) -> Array:
-    """(100, …): the ends of the range, beyond it, zeros, ramps, single elements, borders of quantization, then noise."""
+    """(100, …): ends of the range, beyond it, zeros, ramps, single elements, borders of quantization, noise."""
     model = quantized(models, name)
     scale, zero = input_scale(model)
     shape, rng = shape_of(model), np.random.default_rng(len(name))
@@ -80,7 +80,7 @@ def inputs(models: Path, name: str) -> Array:
     return x
 
 
-@lru_cache(maxsize=None)
+@cache
 def expected(models: Path, name: str) -> tuple[Array, Array]:
     """(integers, f32) of the oracle."""
     parts = [Oracle(quantized(models, name)).run(part) for part in np.array_split(inputs(models, name), 4)]
