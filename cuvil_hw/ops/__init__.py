@@ -21,6 +21,8 @@ from cuvil_hw.ops.binary import (
     Mod,
     Mul,
     Pow,
+    ShiftLeft,
+    ShiftRight,
     Sub,
     Where,
 )
@@ -47,6 +49,7 @@ from cuvil_hw.ops.elementwise import (
     Sqrt,
     Tanh,
 )
+from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
 from cuvil_hw.ops.integer import Dequantize, Lut, Quantize, Rescale
 from cuvil_hw.ops.nn import AvgPool, Conv, Linear, MaxPool, SumPool
 from cuvil_hw.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
@@ -62,13 +65,23 @@ from cuvil_hw.ops.reduce import (
     ReduceSum,
     Softmax,
 )
+from cuvil_hw.ops.resample import GridSample, Resample
+from cuvil_hw.ops.scan import CumProd, CumSum, PositionOf, Rank
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
+from cuvil_hw.ops.transposed import ConvTranspose, MaxPoolPositions
+from cuvil_hw.ops.trig import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Sinh, Tan
 
 __all__ = [
     "Abs",
+    "Acos",
+    "Acosh",
     "Add",
     "ArgMax",
     "ArgMin",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
     "AvgPool",
     "BatchNorm",
     "BitwiseAnd",
@@ -81,7 +94,11 @@ __all__ = [
     "Clamp",
     "Concat",
     "Conv",
+    "ConvTranspose",
     "Cos",
+    "Cosh",
+    "CumProd",
+    "CumSum",
     "Dequantize",
     "Div",
     "Elu",
@@ -90,9 +107,12 @@ __all__ = [
     "Exp",
     "Floor",
     "Gather",
+    "GatherElements",
+    "GatherND",
     "Gelu",
     "Greater",
     "GreaterEqual",
+    "GridSample",
     "GroupNorm",
     "HardSigmoid",
     "HardSwish",
@@ -112,6 +132,7 @@ __all__ = [
     "Lut",
     "MatMul",
     "MaxPool",
+    "MaxPoolPositions",
     "Maximum",
     "Minimum",
     "Mish",
@@ -120,8 +141,10 @@ __all__ = [
     "Neg",
     "Op",
     "Pad",
+    "PositionOf",
     "Pow",
     "Quantize",
+    "Rank",
     "Reciprocal",
     "ReduceMax",
     "ReduceMean",
@@ -129,21 +152,28 @@ __all__ = [
     "ReduceProd",
     "ReduceSum",
     "Relu",
+    "Resample",
     "Rescale",
     "Reshape",
     "Round",
+    "ScatterElements",
+    "ScatterND",
     "Selu",
     "ShapeError",
+    "ShiftLeft",
+    "ShiftRight",
     "Sigmoid",
     "Sign",
     "Silu",
     "Sin",
+    "Sinh",
     "Slice",
     "Softmax",
     "Softplus",
     "Sqrt",
     "Sub",
     "SumPool",
+    "Tan",
     "Tanh",
     "Transpose",
     "Where",

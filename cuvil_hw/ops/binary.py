@@ -304,6 +304,51 @@ class BitwiseXor(_Same):
 
 
 @dataclass(frozen=True)
+class _Shift(_Binary):
+    """Integers of 8, 16, 32 or 64 bits by 0 ≤ b; b ≥ the width leaves nothing (or the sign). Negative b: as for the
+    unsigned number with the same bits."""
+
+    left: ClassVar[bool]
+
+    def check(self, dtype: str) -> None:
+        check_dtype(self, "int", dtype)
+        check_dtype(self, "wrapping", dtype)
+
+    def evaluate(self, a: Array, b: Array) -> Array:
+        bits = 8 * a.dtype.itemsize
+        far = (b < 0) | (b >= bits)
+        near = np.where(far, b.dtype.type(0), b)
+        gone = np.where(a < 0, a.dtype.type(-1), a.dtype.type(0)) if a.dtype.kind == "i" and not self.left else 0
+        shifted = np.left_shift(a, near) if self.left else np.right_shift(a, near)
+        return np.asarray(np.where(far, gone, shifted), a.dtype)
+
+    def scalar(self, a: Expr, b: Expr) -> Expr:
+        width = dtypes.int_width(a.dtype)
+        assert width is not None
+        zero = const(0, a.dtype)
+        far = binary("ge", b, width[1])
+        gone: Expr = zero
+        if width[0]:
+            far = binary("or", binary("lt", b, zero), far)
+            gone = zero if self.left else select(binary("lt", a, zero), const(-1, a.dtype), zero)
+        return select(far, gone, binary("shl" if self.left else "shr", a, select(far, zero, b)))
+
+
+@dataclass(frozen=True)
+class ShiftLeft(_Shift):
+    """a · 2^b, wrapping."""
+
+    mnemonic, left = "shift_left", True
+
+
+@dataclass(frozen=True)
+class ShiftRight(_Shift):
+    """⌊a / 2^b⌋."""
+
+    mnemonic, left = "shift_right", False
+
+
+@dataclass(frozen=True)
 class Where(Op):
     """a where cond, else b; cond is bool, a and b have any one dtype. All of one shape."""
 

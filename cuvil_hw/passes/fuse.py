@@ -25,10 +25,12 @@ ELEMENTWISE = frozenset({
     "hard_swish", "softplus", "mish", "logical_not", "bitwise_not", "is_nan", "cast", "add", "sub", "mul",
     "div", "pow", "minimum", "maximum", "mod", "equal", "less", "less_equal", "greater", "greater_equal",
     "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "where",
-    "quantize", "dequantize", "rescale", "lut", "batch_norm",
+    "quantize", "dequantize", "rescale", "lut", "batch_norm", "tan", "atan", "asin", "acos", "sinh", "cosh", "asinh",
+    "acosh", "atanh", "shift_left", "shift_right",
 })  # fmt: skip
-VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat", "gather"])
-PROLOGUE = VIEWS - {"concat", "gather"}
+GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
+VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat"]) | GATHERS
+PROLOGUE = VIEWS - GATHERS - {"concat"}
 
 
 @dataclass(eq=False)

@@ -32,7 +32,7 @@ class Interval:
         return Interval(*dtypes.int_range(dtype))
 
     def join(self, *others: Interval) -> Interval:
-        return Interval(min(self.lo, *(o.lo for o in others)), max(self.hi, *(o.hi for o in others)))
+        return Interval(min((self.lo, *(o.lo for o in others))), max((self.hi, *(o.hi for o in others))))
 
     def within(self, lo: int, hi: int) -> Interval:
         """Values after saturation to [lo, hi]."""

@@ -220,6 +220,8 @@ def apply(op: str, dtype: str, *args: Any) -> Any:
             v = a ^ b
         case "not":
             v = ~a
+        case "shl":
+            v = a << b
         case "shr":
             v = a >> b
         case "neg":

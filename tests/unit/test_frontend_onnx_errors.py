@@ -34,14 +34,16 @@ def test_all_refusals_at_once_with_counts_and_places() -> None:
 
 
 def test_unknown_domain_and_control_flow() -> None:
-    body = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "b", [], [onnx.ValueInfoProto(name="o")])
-    body.output[0].CopyFrom(helper.make_tensor_value_info("o", TensorProto.FLOAT, [3]))
+    branches = []
+    for inputs in (["x"], ["x", "x"]):
+        out = helper.make_tensor_value_info("o", TensorProto.FLOAT, [3 * len(inputs)])
+        branches.append(helper.make_graph([helper.make_node("Concat", inputs, ["o"], axis=0)], "b", [], [out]))
     nodes = [
-        helper.make_node("If", ["c"], ["i"], then_branch=body, else_branch=body),
+        helper.make_node("If", ["c"], ["i"], then_branch=branches[0], else_branch=branches[1]),
         helper.make_node("Gizmo", ["i"], ["y"], domain="acme"),
     ]
     model = graph_model(nodes, {"x": floats(3), "c": np.array(True)}, ["y"], 13, domain="acme")
-    with pytest.raises(Unsupported, match="control flow") as error:
+    with pytest.raises(Unsupported, match="known only at run time, and its branches give 3xf32 and 6xf32") as error:
         load_onnx(model)
     assert {r.op for r in error.value.refusals} == {"If", "acme.Gizmo"}
     assert "domain 'acme'" in str(error.value)

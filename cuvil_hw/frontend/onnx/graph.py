@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import onnx
 
 from cuvil_hw import dtypes
-from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.onnx import control
+from cuvil_hw.frontend.onnx.function import body_of
 from cuvil_hw.frontend.onnx.inputs import input_types
 from cuvil_hw.frontend.onnx.load import read
-from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Value, decode
+from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
+from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
 from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.types import TensorType
 
+CONTROL = ("If", "Loop", "Scan")
 # What onnx.reference raises on operands that an operator can't take.
 _REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError, KeyError)
 
@@ -40,70 +43,38 @@ def load_onnx(
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
     inputs, assumed = input_types(proto.graph, name, shapes or {})
     builder = Builder(inputs, title)
-    state = _Import(
+    scope = Scope(
         name,
         values={n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)},
         versions={("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import},
         emitter=Emitter(builder),
-        refusals=_Refusals(),
+        refusals=Refusals(),
         inferred=cache(lambda: _inferred_types(proto, inputs)),
+        budget=Budget(),
     )
-    _convert_graph(proto.graph, state)
-    state.refusals.check(name)
-    program = builder.finish([(o.name, state.emitter.ssa(state.output(o.name))) for o in proto.graph.output])
+    _convert_graph(proto.graph, scope)
+    scope.refusals.check(name)
+    program = builder.finish([(o.name, scope.emitter.ssa(scope.output(o.name))) for o in proto.graph.output])
     _drop_unused(program)
     if assumed:
         program.notes["assumed"] = assumed
     return program
 
 
-class _Refusals:
-    """Refusals by (operator, reason), in order of appearance."""
-
-    def __init__(self) -> None:
-        self._where: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, op: str, reason: str, where: str) -> None:
-        self._where.setdefault((op, reason), []).append(where)
-
-    def check(self, name: str) -> None:
-        """Raise Unsupported when there are any."""
-        if self._where:
-            raise Unsupported([Refusal(op, why, len(at), tuple(at)) for (op, why), at in self._where.items()], name)
-
-
-@dataclass(frozen=True)
-class _Import:
-    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one."""
-
-    name: str
-    values: dict[str, Value | None]
-    versions: Mapping[str, int]
-    emitter: Emitter
-    refusals: _Refusals
-    inferred: Callable[[], Mapping[str, TensorType]]
-
-    def output(self, output: str) -> Value:
-        value = self.values.get(output)
-        if value is None:
-            raise CuvilError(f"{self.name}: nothing computes the output {output!r}")
-        return value
-
-
-def _convert_graph(graph: onnx.GraphProto, state: _Import) -> None:
+def _convert_graph(graph: onnx.GraphProto, scope: Scope) -> None:
     """Convert the nodes that the outputs of a graph, or of the branch of an If, depend on."""
-    _read_initializers(graph, state.values, state.refusals, state.name)
+    _read_initializers(graph, scope.values, scope.refusals, scope.name)
     nodes, used = _needed(graph)
     for node in nodes:
-        results = _convert(node, used, state)
+        results = _convert(node, used, scope)
         if results is None:
-            inferred = state.inferred()
-            results = [state.emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
-        state.values.update(zip(node.output, results, strict=False))
+            inferred = scope.inferred()
+            results = [scope.emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
+        scope.values.update(zip(node.output, results, strict=False))
 
 
 def _read_initializers(
-    graph: onnx.GraphProto, values: dict[str, Value | None], refusals: _Refusals, name: str
+    graph: onnx.GraphProto, values: dict[str, Value | None], refusals: Refusals, name: str
 ) -> None:
     for tensor in graph.initializer:
         try:
@@ -140,38 +111,70 @@ def _needed(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]]:
     return kept[::-1], used
 
 
-def _convert(node: onnx.NodeProto, used: set[str], state: _Import) -> Sequence[Value | None] | None:
+def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Value | None] | None:
     """Results of one node; None when it was refused or follows from something refused."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    version, emitter = state.versions.get(domain, 0), state.emitter
+    version, emitter = scope.versions.get(domain, 0), scope.emitter
     op_type = f"{domain}.{node.op_type}" if domain else node.op_type
     label = node.name or next((o for o in node.output if o), "")
     loc = f'onnx node "{label}" ({node.op_type})'
-    operands = [state.values.get(i) if i else None for i in node.input]
-    broken = any(i and v is None for i, v in zip(node.input, operands, strict=True))
-    convert = CONVERTERS.get((domain, node.op_type))
-    condition = operands[0].array if operands and operands[0] is not None else None
-    if not domain and node.op_type == "If" and condition is not None:
-        branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.all() else "else_branch"))
-        _convert_graph(branch, state)
-        return [state.values.get(o.name) for o in branch.output]
+    operands = [scope.values.get(i) if i else None for i in node.input]
+    if any(i and v is None for i, v in zip(node.input, operands, strict=True)):
+        if not _known(node, domain):
+            scope.refusals.add(op_type, refusal_reason(domain, node.op_type), label)
+        return None
     try:
-        if convert is None:
-            folded = None if broken else _fold(node, domain, version, operands, emitter)
-            if folded is None:
-                raise Refused(refusal_reason(domain, node.op_type))
+        if not scope.budget.spend():
+            raise Refused(f"loops unrolled and functions expanded make more than {MOST_NODES:,} nodes")
+        folded = None if (domain, node.op_type) in CONVERTERS else _fold(node, domain, version, operands, emitter)
+        if folded is not None:
             return folded
-        if broken:
-            return None
         while operands and operands[-1] is None:
             operands.pop()
-        result = convert(Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter), version)
+        n = Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter)
+        result = _results(n, domain, version, scope)
         return (result,) if isinstance(result, Value) else result
     except (Refused, ShapeError, OverflowError) as e:
-        state.refusals.add(op_type, str(e), label)
+        scope.refusals.add(op_type, str(e), label)
         return None
     except CuvilError as e:
         raise CuvilError(f"{loc}: {e}") from e
+
+
+def _known(node: onnx.NodeProto, domain: str) -> bool:
+    return (domain, node.op_type) in CONVERTERS or (not domain and node.op_type in CONTROL)
+
+
+def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
+    """By a converter, as control flow, or by the body that ONNX defines the operator with."""
+    op_type = n.proto.op_type
+    convert = CONVERTERS.get((domain, op_type))
+    if convert is not None:
+        return convert(n, version)
+    if not domain and op_type == "If":
+        return control.if_(n, scope, _run)
+    if not domain and op_type == "Loop":
+        return control.loop(n, scope, _run)
+    if not domain and op_type == "Scan":
+        return control.scan(n, scope, _run, version)
+    body = body_of(n.proto, domain, version, n.inputs)
+    if body is None:
+        raise Refused(refusal_reason(domain, op_type))
+    given = {name: v for name, v in zip(body.input, n.inputs, strict=False) if v is not None}
+    inner = scope.body(given, {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import})
+    wanted = [o for o, w in zip(body.output, n.wanted, strict=False) if w]
+    graph = onnx.GraphProto(node=body.node, output=[onnx.ValueInfoProto(name=o) for o in wanted])
+    results = dict(zip(wanted, _run(graph, inner), strict=True))
+    return [results.get(o) or n.const(0, "f32") for o in body.output]
+
+
+def _run(graph: onnx.GraphProto, scope: Scope) -> list[Value]:
+    """The outputs of a graph inside a node. Raises Refused with the first thing in it that is refused."""
+    _convert_graph(graph, scope)
+    refused = scope.refusals.first()
+    if refused is not None:
+        raise Refused(f"inside it, {refused[0]}: {refused[1]}")
+    return [scope.output(o.name) for o in graph.output]
 
 
 def _fold(

@@ -1,0 +1,122 @@
+"""If, Loop and Scan: branches taken or selected, loops of a known number of steps unrolled.
+
+What really depends on run-time values is refused: level1 has static shapes and no jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx
+
+from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.node import Node, Value
+from cuvil_hw.frontend.onnx.scope import Scope
+
+# Converts the nodes of a graph inside a scope, and returns the graph's outputs.
+Run = Callable[[onnx.GraphProto, Scope], list[Value]]
+MOST_STEPS = 4096
+
+
+def graph(n: Node, name: str) -> onnx.GraphProto:
+    found: onnx.GraphProto | None = n.attr(name)
+    if found is None:
+        n.refuse(f"has no attribute {name!r}")
+    return found
+
+
+def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
+    """The branch of a known condition; else both branches and a choice between their results, which must have equal
+    shapes."""
+    if n[0].type.size != 1:
+        n.refuse(f"a condition of shape {n[0].shape}; one value expected")
+    branches = {name: graph(n, f"{name}_branch") for name in ("then", "else")}
+    if n[0].array is not None:
+        return run(branches["then" if n[0].array.all() else "else"], scope.inner())
+    results = [run(branch, scope.inner()) for branch in branches.values()]
+    chosen = []
+    for a, b in zip(*results, strict=True):
+        if a.type != b.type:
+            n.refuse(f"its condition is known only at run time, and its branches give {a.type} and {b.type}")
+        chosen.append(n.emit(e.Where(), n.expand(n.reshape(n[0], ()), a.shape), a, b))
+    return chosen
+
+
+def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
+    """Values of equal shape along a new axis."""
+    shape = values[0].shape
+    if any(v.type != values[0].type for v in values):
+        n.refuse("the shape of a scan output changes from step to step")
+    apart = [n.reshape(v, (*shape[:axis], 1, *shape[axis:])) for v in values]
+    return apart[0] if len(apart) == 1 else n.emit(e.Concat(axis), *apart)
+
+
+def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
+    """Trip count and conditions must be known at import."""
+    body = graph(n, "body")
+    trips = int(n.known_scalar(0, "the trip count")) if n.has(0) else None
+    going = bool(n.known_scalar(1, "the condition")) if n.has(1) else True
+    carried = [n[i] for i in range(2, len(n.inputs))]
+    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    step = 0
+    while going and (trips is None or step < trips):
+        if step >= MOST_STEPS:
+            n.refuse(f"more than {MOST_STEPS} steps, which would all be unrolled")
+        inner = scope.inner()
+        given = [n.const(step, "i64"), n.const(True, "bool"), *carried]
+        inner.values.update(zip((i.name for i in body.input), given, strict=False))
+        results = run(body, inner)
+        if results[0].array is None:
+            n.refuse("the number of its steps depends on values known only at run time")
+        going = bool(results[0].array.all())
+        carried = results[1 : 1 + len(carried)]
+        for scan, value in zip(scans, results[1 + len(carried) :], strict=True):
+            scan.append(value)
+        step += 1
+    if not all(scans):
+        n.refuse("it takes no step, and the shape of its scan outputs is unknown")
+    return [*carried, *(stacked(n, scan, 0) for scan in scans)]
+
+
+def scan(n: Node, scope: Scope, run: Run, version: int) -> Sequence[Value]:
+    """One step for each slice of the scanned operands."""
+    if version < 9:
+        n.refuse("Scan-8 has a batch dimension and sequence lengths; convert the model to opset 9 or later")
+    body, count = graph(n, "body"), n.integer("num_scan_inputs", 1)
+    values = list(n.values)
+    states, scanned = values[:-count], values[-count:]
+    outputs = len(body.output) - len(states)
+    axes = [n.axis(a, v.rank) for a, v in zip(n.ints("scan_input_axes", (0,) * count), scanned, strict=True)]
+    backward = n.ints("scan_input_directions", (0,) * count)
+    out_backward = n.ints("scan_output_directions", (0,) * outputs)
+    steps = {v.shape[a] for v, a in zip(scanned, axes, strict=True)}
+    if len(steps) != 1:
+        n.refuse(f"scans operands of different lengths {sorted(steps)}")
+    length = steps.pop()
+    if not length or length > MOST_STEPS:
+        n.refuse(f"{length} steps; from 1 to {MOST_STEPS} can be unrolled")
+    scans: list[list[Value]] = [[] for _ in range(outputs)]
+    for step in range(length):
+        inner = scope.inner()
+        slices = [
+            _element(n, v, a, length - 1 - step if back else step)
+            for v, a, back in zip(scanned, axes, backward, strict=True)
+        ]
+        inner.values.update(zip((i.name for i in body.input), [*states, *slices], strict=True))
+        results = run(body, inner)
+        states = results[: len(states)]
+        for gathered, value in zip(scans, results[len(states) :], strict=True):
+            gathered.append(value)
+    out_axes = n.ints("scan_output_axes", (0,) * outputs)
+    stacks = []
+    for gathered, axis, back in zip(scans, out_axes, out_backward, strict=True):
+        stacks.append(stacked(n, gathered[::-1] if back else gathered, n.axis(axis, gathered[0].rank + 1)))
+    return [*states, *stacks]
+
+
+def _element(n: Node, x: Value, axis: int, i: int) -> Value:
+    """x[…, i, …] without that axis."""
+    starts = [i if d == axis else 0 for d in range(x.rank)]
+    sizes = [1 if d == axis else s for d, s in enumerate(x.shape)]
+    part = n.emit(e.Slice(tuple(starts), tuple(sizes), (1,) * x.rank), x)
+    return n.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :]))

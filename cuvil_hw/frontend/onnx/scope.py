@@ -1,0 +1,71 @@
+"""What the import of a graph, of a branch or of a function body knows while it goes through the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.onnx.node import Emitter, Value
+from cuvil_hw.types import TensorType
+
+# Nodes that a model may grow to when its loops are unrolled and its functions expanded.
+MOST_NODES = 200_000
+
+
+class Refusals:
+    """Refusals by (operator, reason), in order of appearance."""
+
+    def __init__(self) -> None:
+        self._where: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, op: str, reason: str, where: str) -> None:
+        self._where.setdefault((op, reason), []).append(where)
+
+    def first(self) -> tuple[str, str] | None:
+        """(operator, reason) of the first one."""
+        return next(iter(self._where), None)
+
+    def check(self, name: str) -> None:
+        """Raise Unsupported when there are any."""
+        if self._where:
+            raise Unsupported([Refusal(op, why, len(at), tuple(at)) for (op, why), at in self._where.items()], name)
+
+
+class Budget:
+    """Counts converted nodes, so that unrolling ends."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def spend(self) -> bool:
+        """False when the model has grown too large."""
+        self.used += 1
+        return self.used <= MOST_NODES
+
+
+@dataclass(frozen=True)
+class Scope:
+    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one."""
+
+    name: str
+    values: dict[str, Value | None]
+    versions: Mapping[str, int]
+    emitter: Emitter
+    refusals: Refusals
+    inferred: Callable[[], Mapping[str, TensorType]]
+    budget: Budget
+
+    def output(self, output: str) -> Value:
+        value = self.values.get(output)
+        if value is None:
+            raise CuvilError(f"{self.name}: nothing computes the output {output!r}")
+        return value
+
+    def inner(self) -> Scope:
+        """For a graph inside a node: sees the names outside, and keeps its own and its refusals to itself."""
+        return replace(self, values=dict(self.values), refusals=Refusals(), inferred=dict)
+
+    def body(self, values: Mapping[str, Value], versions: Mapping[str, int]) -> Scope:
+        """For a function's body, which sees only its parameters."""
+        return replace(self, values=dict(values), versions=versions, refusals=Refusals(), inferred=dict)
