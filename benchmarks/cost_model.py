@@ -103,7 +103,7 @@ def compare(path: Path) -> tuple[dict[str, list[tuple[float, float]]], int]:
 
 
 def summary(pairs: list[tuple[float, float]]) -> dict[str, float]:
-    """Median and 90th percentile of |model - measured| / measured, and the median ratio, over measured values above 0."""
+    """Median and 90th percentile of |model - measured| / measured, and median ratio, over measured values above 0."""
     known = [(a, b) for a, b in pairs if b > 0]
     errors = sorted(abs(a - b) / b for a, b in known)
     return {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from xdsl.ir import SSAValue
 
 from cuvil_hw import ops
 from cuvil_hw.adapters.fpga import dataflow, fifo
@@ -278,3 +279,38 @@ def test_the_simulator_finds_a_bypass_that_is_too_short(monkeypatch: pytest.Monk
         with pytest.raises(DeviceError, match="deadlock") as error:
             simulation.run(inputs)
     assert any(f"write full stream '{n}' (2 of 2 words)" in str(error.value) for n in streams), str(error.value)
+
+
+def crossing() -> Program:
+    """Two inputs that wait for one another in two places: conv(conv(a)) + b and a + conv(b)."""
+    shape = TensorType((1, CHANNELS, SIZE, SIZE), "i8")
+    builder = Builder([("a", shape), ("b", shape)], "crossing")
+    a, b = builder.input(0), builder.input(1)
+
+    def conv(x: SSAValue, seed: int) -> SSAValue:
+        w = np.random.default_rng(seed).integers(-9, 9, (CHANNELS, CHANNELS, 3, 3)).astype(np.int8)
+        op = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), 1, 0, (0,), "i32")
+        return builder.op(ops.Rescale((1 << 20,), 24, "i8"), builder.op(op, x, builder.const(w)))
+
+    left = builder.op(ops.Add("i9"), conv(conv(a, 0), 1), b)
+    right = builder.op(ops.Add("i9"), a, conv(b, 2))
+    return builder.finish([("left", left), ("right", right)])
+
+
+def test_inputs_that_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = crossing()
+    inputs = fpga_runner.samples(program, np.random.default_rng(0), 6)
+    wanted = fpga_runner.meaning(program, inputs)
+    graph = fpga_runner.graph_of(program)
+    choice = fpga_runner.random_choice(graph, random.Random(1))
+    bounded = ("-DCUVIL_SIM_BOUNDED",)
+    with fpga_runner.loaded(graph, choice, bounded) as simulation:
+        for percent in (0, 40):
+            simulation.stall(5, percent)
+            assert not fpga_runner.difference(program, simulation.run(inputs)[0], wanted)
+    monkeypatch.setattr(fifo, "_crossing", lambda *_: [])
+    with (
+        fpga_runner.loaded(graph, choice, bounded) as simulation,
+        pytest.raises(DeviceError, match="deadlock, every process waits"),
+    ):
+        simulation.run(inputs)
