@@ -85,6 +85,37 @@ def test_one_bit_is_a_number_with_or_without_a_sign() -> None:
     assert not different, different
 
 
+def test_what_other_tools_got_wrong() -> None:
+    """Pools with SAME padding on odd extents, padding that won a maximum, a depthwise conv that stopped at its last
+    pixel under back-pressure, flatten in another order: one design, heavy stalls, values worked out here."""
+    i8 = [TensorType((1, 2, 5, 5), "i8"), TensorType((1, 2, 4, 4), "i8"), TensorType((1, 3, 6, 6), "i8")]
+    b = Builder([(f"x{n}", kind) for n, kind in enumerate(i8)], "traps")
+    same = b.op(ops.MaxPool((2, 2), (2, 2), (0, 0, 1, 1), (1, 1)), b.input(0))
+    padded = b.op(ops.MaxPool((2, 2), (2, 2), (1, 1, 1, 1), (1, 1)), b.input(1))
+    taps = np.arange(27, dtype=np.int8).reshape(3, 1, 3, 3)
+    conv = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), 3, 0, (0,), "i32")
+    depthwise = b.op(conv, b.input(2), b.const(taps))
+    ramp = np.arange(2 * 18, dtype=np.int8).reshape(2, 18)
+    flat = b.op(ops.Reshape((1, 18)), same)
+    program = b.finish([("same", same), ("padded", padded), ("dw", depthwise),
+                        ("flat", b.op(ops.Linear(0, (0,), "i32"), flat, b.const(ramp)))])  # fmt: skip
+    rng = np.random.default_rng(0)
+    x = [rng.integers(-128, 0, (3, *kind.shape)).astype(np.int8) for kind in i8]
+    x[1][0] = -1
+    graph = fpga_runner.graph_of(program)
+    for seed in (0, 1):
+        with fpga_runner.loaded(graph, fpga_runner.random_choice(graph, random.Random(seed)), BOUNDED) as simulation:
+            simulation.stall(seed, 80)
+            got = simulation.run(x)[0]
+        wide = np.pad(x[0], [(0, 0)] * 3 + [(0, 1)] * 2, constant_values=-128).reshape(3, 1, 2, 3, 2, 3, 2)
+        np.testing.assert_array_equal(got[0], wide.max(axis=(4, 6)))
+        np.testing.assert_array_equal(got[1][0], -1)
+        around = np.pad(x[2].astype(np.int64)[:, 0], [(0, 0), (0, 0), (1, 1), (1, 1)])
+        views = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))
+        np.testing.assert_array_equal(got[2][:, 0], (views * taps[None, :, 0, None, None]).sum(axis=(4, 5)))
+        np.testing.assert_array_equal(got[3][:, 0], got[0].reshape(3, 18).astype(np.int64) @ ramp.T)
+
+
 def ap_types() -> Path:
     given = os.environ.get("CUVIL_AP_TYPES")
     if given:
