@@ -168,12 +168,18 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     """The program with quantize/dequantize pairs; as it is when there is nothing to quantize. Raises InputError."""
     if precision.scheme is None:
         return program
-    from cuvil_hw.quant.calibrate import Statistics, collect
+    from cuvil_hw.quant.calibrate import Statistics, collect, without_data
+    from cuvil_hw.quant.ptq import out_of_range
     from cuvil_hw.quant.ptq import quantize as place_pairs
 
-    if not isinstance(calibration, Statistics):
-        calibration = collect(program, _in_order(calibration, program))
-    return place_pairs(program, calibration, precision.scheme)
+    scheme = precision.scheme
+    if calibration is None:
+        calibration = without_data(program)
+    elif not isinstance(calibration, Statistics):
+        by_range = getattr(scheme, "ranges", "minmax") == "minmax"
+        calibration = collect(program, _in_order(calibration, program), histograms=not by_range)
+    program.notes["precision"] = out_of_range(program, calibration, scheme)
+    return place_pairs(program, calibration, scheme)
 
 
 def _in_order(calibration: Any, program: Program) -> Any:
@@ -338,7 +344,7 @@ def pack(
         prologue=parts.prologue,
         epilogue=parts.epilogue,
         graph=graph_of(parts.core),
-        notes=[f"assumed: {text}" for text in program.notes.get("assumed", ())],
+        notes=[*(f"assumed: {text}" for text in program.notes.get("assumed", ())), *program.notes.get("precision", ())],
     )
     return container.assemble(
         manifest,

@@ -43,7 +43,7 @@ def choose_precision(program: Program, wanted: str | None, has_calibration: bool
                 "give precision= too, e.g. precision='int8', or leave calibration out"
             )
     scheme = parse_precision(wanted)
-    if scheme is not None and not has_calibration:
+    if scheme is not None and scheme.needs_data and not has_calibration:
         need = f"{profile.name} computes integers" if wanted == preferred else f"precision {wanted} was asked for"
         raise CuvilError(
             f"{program.name} is a float model and {need}, so it has to be quantized: give calibration=… "

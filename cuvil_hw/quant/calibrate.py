@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -67,6 +68,8 @@ class Range:
         """(lo, hi) by "minmax", "percentile" or "mse"."""
         if how == "minmax":
             return self.lo, self.hi
+        if not self.counts:
+            raise CuvilError(f"ranges by {how} need histograms: collect the statistics with histograms=True")
         clip = self.percentile() if how == "percentile" else self.best_clip(bits)
         return max(self.lo, -clip), min(self.hi, clip)
 
@@ -114,35 +117,34 @@ def numbered(program: Program) -> dict[SSAValue, int]:
     return {v: i for i, v in enumerate(values)}
 
 
-def collect(program: Program, samples: Any, limit: int = 512) -> Statistics:
+def collect(program: Program, samples: Any, limit: int = 512, histograms: bool = True) -> Statistics:
     """Run the float program on samples in NumPy and record the range of every float value.
 
     `samples`: an array (N, *shape of one input, without or with its batch of 1) for a program with one input; a tuple
-    or list with
-    one such array per input; or an iterable (a list of tuples, a DataLoader) of samples or batches, labels after the
-    inputs being
-    ignored. Torch tensors are taken as arrays. At most `limit` samples are used. Raises InputError: none given, wrong
-    shapes, NaN
-    or infinite values.
+    or list with one such array per input; or an iterable (a list of tuples, a DataLoader) of samples or batches, labels
+    after the inputs being ignored. Torch tensors are taken as arrays. At most `limit` samples are used. `histograms`:
+    also count magnitudes, which only ranges by percentile or error need and which takes a second run. Raises
+    InputError: none given, wrong shapes, NaN or infinite values.
     """
     lows: dict[SSAValue, float] = {}
     highs: dict[SSAValue, float] = {}
     used = list(islice(each(samples, [t for _, t in program.inputs], [n for n, _ in program.inputs]), limit))
     if not used:
         raise InputError("calibration data is empty: give at least one sample")
+    run = Values(program)
     for sample in used:
-        for value, array in values(program, sample).items():
+        for value, array in run(sample).items():
             lo, hi = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
             lows[value], highs[value] = min(lows.get(value, lo), lo), max(highs.get(value, hi), hi)
     for value in lows:
-        if not np.isfinite([lows[value], highs[value]]).all():
+        if not (math.isfinite(lows[value]) and math.isfinite(highs[value])):
             at = level1.loc_of(value.owner) if isinstance(value.owner, Operation) else ""
             raise InputError(
                 f"calibration: the model gives NaN or infinity at {at or 'an unnamed op'}; check the data's scaling"
             )
-    counts = {v: np.zeros(BINS, np.int64) for v in lows}
-    for sample in used:
-        for value, array in values(program, sample).items():
+    counts = {v: np.zeros(BINS if histograms else 0, np.int64) for v in lows}
+    for sample in used if histograms else ():
+        for value, array in run(sample).items():
             top = max(-lows[value], highs[value], 0.0)
             if top > 0:
                 counts[value] += np.histogram(np.abs(array), BINS, (0.0, top))[0]
@@ -151,20 +153,37 @@ def collect(program: Program, samples: Any, limit: int = 512) -> Statistics:
     return Statistics(digest(program), len(used), ranges)
 
 
-def values(program: Program, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
-    """All float values that aren't constants, for one sample."""
-    known: dict[SSAValue, Array] = dict(zip(program.block.args, inputs, strict=True))
-    constants: set[SSAValue] = set()
-    for operation in program.block.ops:
-        if isinstance(operation, level1.ConstOp):
-            known[operation.results[0]] = constant_value(operation, program.constants)
-            constants.add(operation.results[0])
-        elif isinstance(operation, level1.TensorOp):
-            results = base.evaluate(operation.op, [known[v] for v in operation.operands])
-            known.update(zip(operation.results, results, strict=True))
-            if all(v in constants for v in operation.operands):
-                constants.update(operation.results)
-    return {v: a for v, a in known.items() if v not in constants and a.dtype.kind == "f"}
+def without_data(program: Program) -> Statistics:
+    """Statistics that say nothing, for schemes whose grid doesn't depend on them."""
+    floats = [(v, n) for v, n in numbered(program).items() if dtypes.is_float(level1.type_of(v).dtype)]
+    computed = [n for v, n in floats if not isinstance(v.owner, level1.ConstOp)]
+    return Statistics(digest(program), 0, {n: Range(0.0, 0.0, ()) for n in computed})
+
+
+class Values:
+    """All float values of a program that aren't constants, for one sample at a time."""
+
+    def __init__(self, program: Program) -> None:
+        self._args = program.block.args
+        self._known: dict[SSAValue, Array] = {}
+        self._steps: list[tuple[base.Op, tuple[SSAValue, ...], tuple[SSAValue, ...]]] = []
+        for operation in program.block.ops:
+            if isinstance(operation, level1.ConstOp):
+                self._known[operation.results[0]] = constant_value(operation, program.constants)
+            elif isinstance(operation, level1.TensorOp):
+                step = operation.op, tuple(operation.operands), tuple(operation.results)
+                if all(v in self._known for v in step[1]):
+                    results = base.evaluate(step[0], [self._known[v] for v in step[1]])
+                    self._known.update(zip(step[2], results, strict=True))
+                else:
+                    self._steps.append(step)
+
+    def __call__(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
+        seen: dict[SSAValue, Array] = dict(zip(self._args, inputs, strict=True))
+        for op, operands, results in self._steps:
+            arrays = [seen[v] if v in seen else self._known[v] for v in operands]
+            seen.update(zip(results, base.evaluate(op, arrays), strict=True))
+        return {v: a for v, a in seen.items() if a.dtype.kind == "f"}
 
 
 def each(samples: Any, types: Sequence[TensorType], names: Sequence[str]) -> Iterator[list[Array]]:

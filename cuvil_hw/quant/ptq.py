@@ -67,6 +67,22 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     return copy
 
 
+def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[str, ...]:
+    """What the user should know of a fixed grid: which values seen in calibration lie beyond it and will saturate."""
+    if not isinstance(scheme, Fixed):
+        return ()
+    lo, hi = (scheme.step * end for end in dtypes.int_range(scheme.dtype))
+    found = []
+    for value, number in numbered(program).items():
+        seen = stats.ranges.get(number)
+        if seen is not None and (seen.lo < lo - scheme.step or seen.hi > hi + scheme.step):
+            at = level1.loc_of(value.owner) if isinstance(value.owner, Operation) else "an input"
+            beyond = seen.lo if -seen.lo > seen.hi else seen.hi
+            grid = f"fixed<{scheme.width},{scheme.integer}> holds [{lo:g}, {hi:g}]"
+            found.append(f"{grid}, but {at} reaches {beyond:g}: it saturates")
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class _Placement:
     program: Program

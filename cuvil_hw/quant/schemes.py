@@ -50,6 +50,11 @@ class Int8:
     def dtype(self) -> str:
         return f"i{self.bits}"
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether the grids come from what values are seen."""
+        return True
+
     def activation(self, lo: float, hi: float) -> Grid:
         """The grid of values in [lo, hi]; zero is on it."""
         lo, hi = min(lo, 0.0), max(hi, 0.0)
@@ -83,6 +88,11 @@ class Fixed:
     @property
     def dtype(self) -> str:
         return f"i{self.width}"
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether the grids come from what values are seen."""
+        return False
 
     @property
     def step(self) -> float:

@@ -106,7 +106,23 @@ class Stage:
 
 
 def classify(kernel: Kernel) -> Stage:
-    """The streaming form of a kernel; "buffered" when it has none."""
+    """The streaming form of a kernel; "buffered" when it has none.
+
+    Every candidate schedule asks for it again, so it is kept for as long as the kernel lives.
+    """
+    known = _stages.get(id(kernel))
+    if known is None or known.kernel is not kernel:
+        known = _stages[id(kernel)] = _classify(kernel)
+        if len(_stages) > KEPT:
+            del _stages[next(iter(_stages))]
+    return known
+
+
+KEPT = 512  # stages; a stage keeps its kernel alive, so that its id can't name another
+_stages: dict[int, Stage] = {}
+
+
+def _classify(kernel: Kernel) -> Stage:
     sources = kernel.sources
     out_channels = channels(kernel.type)
     buffered = Stage(kernel, "buffered", sources, 1, out_channels)
