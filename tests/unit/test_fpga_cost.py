@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,8 +80,8 @@ def test_fifos() -> None:
 def test_families_of_profiles() -> None:
     assert fabric(load_profile("pynq-z2")) is ZYNQ
     assert fabric(load_profile("kv260")) is ULTRASCALE
-    profile = load_profile("pynq-z2")
-    object.__setattr__(profile, "settings", {**profile.settings, "dsp": "dsp99"})
+    known = load_profile("pynq-z2")
+    profile = replace(known, settings={**known.settings, "dsp": "dsp99"})
     with pytest.raises(ProfileError, match=r"settings.dsp: 'dsp99' is not one of dsp48e1, dsp48e2, dsp58"):
         fabric(profile)
 
