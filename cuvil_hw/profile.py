@@ -18,6 +18,7 @@ from typing import Any, TypeVar, overload
 from cuvil_hw.data import folder
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.profile_file import Located, Problem, ProfileFile, fail, near, read
+from cuvil_hw.runtime import registry
 from cuvil_hw.schedule.resources import RULES, Axis
 
 Setting = str | int | float | bool | tuple[str | int | float | bool, ...]
@@ -32,6 +33,9 @@ KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
     "uram": ("sum", 0.80, "URAM"),
     "lutram": ("sum", 0.70, "LUT"),
     "dsp": ("sum", 0.80, "DSP"),
+    "alm": ("sum", 0.70, "ALM"),
+    "m20k": ("sum", 0.80, "M20K"),
+    "mlab": ("sum", 0.80, "MLAB"),
     "ddr": ("live", 1.0, "B"),
 }
 
@@ -107,7 +111,8 @@ class Profile:
 
 
 def load_profile(target: str | Path | Profile) -> Profile:
-    """A built-in profile by name or alias ("cpu": this machine's), or the profile in a .yaml/.yml file.
+    """A built-in profile by name or alias ("cpu": this machine's), the profile in a .yaml/.yml file, or a member of a
+    family that a plug-in knows ("cuda:sm_75").
 
     A Profile is returned as it is. Raises ProfileError for an unknown name or a file that is missing or wrong.
     """
@@ -116,9 +121,13 @@ def load_profile(target: str | Path | Profile) -> Profile:
     if isinstance(target, Path) or target.endswith((".yaml", ".yml")):
         return _assemble(_chain(Path(target)), str(target))
     path = _builtin_path(target)
-    if path is None:
-        raise ProfileError(target, None, "target", _unknown(target))
-    return _builtin(path)
+    if path is not None:
+        return _builtin(path)
+    family, _, member = target.partition(":")
+    if member and family in registry.names(registry.PROFILES):
+        profile: Profile = registry.find(registry.PROFILES, family).load()(member)
+        return profile
+    raise ProfileError(target, None, "target", _unknown(target))
 
 
 def builtin_profiles() -> list[Profile]:

@@ -2,16 +2,18 @@
 
 `stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join
 a port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators.
+`copy` moves runs of elements between memories. `load_word`, `dot4` and `shuffle_xor` are a GPU's.
 Loops and buffers carry built-in attributes: `cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory),
 `cuvil.partition` (dims), `cuvil.role` on functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
-from xdsl.dialects.builtin import IntAttr, IntegerAttr, IntegerType, MemRefType, StringAttr, i32
+from xdsl.dialects.builtin import IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, StringAttr, i32
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -21,6 +23,7 @@ from xdsl.irdl import (
     param_def,
     prop_def,
     result_def,
+    var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
@@ -158,6 +161,88 @@ class SaturateOp(IRDLOperation):
 
 
 @irdl_op_definition
+class LoadWordOp(IRDLOperation):
+    """Four neighbouring elements, kept in bytes, as one 32-bit word, the first in its low bits. The first one's offset
+    in memory is a multiple of 4."""
+
+    name = "cuvil.level2.load_word"
+    memref = operand_def(MemRefType)
+    indices = var_operand_def(IndexType)
+    output = result_def(IntegerType(32))
+
+    def __init__(self, memory: SSAValue, indices: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[memory, list(indices)], result_types=[i32])
+
+    def verify_(self) -> None:
+        kind = self.memref.type
+        element = kind.element_type if isinstance(kind, MemRefType) else None
+        if not isinstance(element, IntegerType) or not 1 < element.width.data <= 8:
+            raise VerifyException(f"{self.name}: reads integers that are kept in bytes, not {kind}")
+
+
+@irdl_op_definition
+class Dot4Op(IRDLOperation):
+    """accumulator + Σ of the four products of signed bytes of two words, modulo 2^32."""
+
+    name = "cuvil.level2.dot4"
+    a = operand_def(IntegerType(32))
+    b = operand_def(IntegerType(32))
+    accumulator = operand_def(IntegerType(32))
+    output = result_def(IntegerType(32))
+
+    def __init__(self, a: SSAValue, b: SSAValue, accumulator: SSAValue) -> None:
+        super().__init__(operands=[a, b, accumulator], result_types=[i32])
+
+
+@irdl_op_definition
+class ShuffleXorOp(IRDLOperation):
+    """The value that lane (own lane xor `lanes`) of the warp has; every lane of the warp takes part."""
+
+    name = "cuvil.level2.shuffle_xor"
+    value = operand_def()
+    lanes = operand_def(IntegerType(32))
+    output = result_def()
+
+    def __init__(self, value: SSAValue, lanes: SSAValue) -> None:
+        super().__init__(operands=[value, lanes], result_types=[value.type])
+
+
+@irdl_op_definition
+class CopyOp(IRDLOperation):
+    """`segments` runs of `count` elements from one memory to another, in the machine's own copy instruction. Positions
+    and the distances between runs are in elements, counted row by row."""
+
+    name = "cuvil.level2.copy"
+    source = operand_def(MemRefType)
+    source_at = operand_def(IndexType)
+    target = operand_def(MemRefType)
+    target_at = operand_def(IndexType)
+    count = operand_def(IndexType)
+    segments = prop_def(IntegerAttr)
+    source_stride = prop_def(IntegerAttr)
+    target_stride = prop_def(IntegerAttr)
+
+    def __init__(
+        self,
+        source: tuple[SSAValue, SSAValue],
+        target: tuple[SSAValue, SSAValue],
+        count: SSAValue,
+        segments: int = 1,
+        source_stride: int = 0,
+        target_stride: int = 0,
+    ) -> None:
+        numbers = {"segments": segments, "source_stride": source_stride, "target_stride": target_stride}
+        super().__init__(
+            operands=[*source, *target, count], properties={k: IntegerAttr(v, i32) for k, v in numbers.items()}
+        )
+
+    def verify_(self) -> None:
+        a, b = self.source.type, self.target.type
+        if not isinstance(a, MemRefType) or not isinstance(b, MemRefType) or a.element_type != b.element_type:
+            raise VerifyException(f"{self.name}: both memories hold the same type, not {a} and {b}")
+
+
+@irdl_op_definition
 class RemFOp(FloatingPointLikeBinaryOperation):
     """MLIR's arith.remf (C fmod), which xDSL's arith dialect doesn't have yet."""
 
@@ -167,15 +252,25 @@ class RemFOp(FloatingPointLikeBinaryOperation):
 def dialect() -> Dialect:
     return Dialect(
         "cuvil",
-        [StreamOp, StreamReadOp, StreamWriteOp, AxisReadOp, AxisWriteOp, SaturateOp, RemFOp],
+        [
+            StreamOp,
+            StreamReadOp,
+            StreamWriteOp,
+            AxisReadOp,
+            AxisWriteOp,
+            SaturateOp,
+            LoadWordOp,
+            Dot4Op,
+            ShuffleXorOp,
+            CopyOp,
+            RemFOp,
+        ],
         [StreamType, AxisType],
     )
 
 
 def signless(dtype: str) -> Any:
     """Level2 element type of a dtype: floats as they are, integers signless (signedness is in the ops), bool as i1."""
-    from xdsl.dialects.builtin import IndexType
-
     from cuvil_hw.ir.level1 import element_type
 
     if dtype == "index":

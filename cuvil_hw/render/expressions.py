@@ -94,10 +94,16 @@ class Expressions:
         types = [v.type for v in op.operands]
         result = op.results[0].type
         exact = [self.exact(a, t) for a, t in zip(args, types, strict=True)]
+        if name in self.lang.calls:
+            dim = op.properties.get("dimension")
+            text = self.lang.calls[name].format(*(a.text for a in exact), dim=getattr(dim, "data", ""))
+            return Code(text, PRIMARY, value_type(result, self.lang))
         if name in LOGIC and result == IntegerType(1):
             return self._logic(name, *exact)
         if name in RING:
             sign, prec = RING[name]
+            if self.lang.wrap and sign in "+-*" and not self._index(result) and width(result) in (32, 64):
+                args = [self._modular(a, result) for a in args]
             return self.ring(sign, prec, args[0], args[1], result)
         if name in FLOAT:
             sign, prec = FLOAT[name]
@@ -236,6 +242,13 @@ class Expressions:
             sign, right = "-" if sign == "+" else "+", b.text.removeprefix("-")
         made = self._finish(f"{left} {sign} {right}", prec, common, type, right=a.exact and b.exact)
         return replace(made, split=(sign, left, right))
+
+    def _modular(self, a: Code, type: Attribute) -> Code:
+        """`a` as an unsigned number, which wraps where signed overflow is undefined."""
+        kind = CType("int", width(type), False)
+        if a.literal is not None and a.literal >= 0 and width(type) == 32:
+            return a
+        return a if a.type == kind else inexact(cast(a, kind, self.lang))
 
     def _folded(self, sign: str, a: Code, b: Code, type: Attribute) -> Code | None:
         """x + 0, 0 + x, x - 0, x * 1, 1 * x; for indices also x * 0 and what two literals give."""

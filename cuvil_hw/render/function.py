@@ -7,24 +7,37 @@ Loop-carried values become variables that are assigned at the end of the body.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from xdsl.dialects import arith, func, memref, scf
+from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.level2 import AxisReadOp, AxisType, AxisWriteOp, StreamOp, StreamReadOp, StreamType, StreamWriteOp
+from cuvil_hw.ir.level2 import (
+    AxisReadOp,
+    AxisType,
+    AxisWriteOp,
+    CopyOp,
+    LoadWordOp,
+    StreamOp,
+    StreamReadOp,
+    StreamType,
+    StreamWriteOp,
+)
 from cuvil_hw.render.inline import is_expression, writes
 from cuvil_hw.render.names import comment_lines, text_of
 from cuvil_hw.render.scalar import (
     INT,
+    PLUS,
     PRIMARY,
+    UNARY,
     Code,
     CType,
+    at,
     declared,
     native_type,
     spelled,
@@ -35,21 +48,33 @@ from cuvil_hw.render.values import Memory, Values
 
 @dataclass
 class Function(Values):
-    """`text` walks the function once."""
+    """`text` walks the function once. `streams`: names of those that are declared at file scope."""
 
     calls_begun: bool = False
+    streams: Mapping[SSAValue, str] = field(default_factory=dict)
+    apart: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        Values.__post_init__(self)
+        for stream in dict.fromkeys(self.streams.values()):
+            self.names.new(stream)
 
     @property
     def role(self) -> str:
         return text_of(self.op, "cuvil.role") or "kernel"
 
     def signature(self) -> str:
+        first = self.lang.first_param.get(self.role, "")
         params = [self._parameter(i, arg) for i, arg in enumerate(self.op.body.block.args)]
+        params = [p for p in (first, *params) if p]
         results = self.op.function_type.outputs.data
         linkage = self.lang.linkage.get(self.role)
         if linkage is None:
             have = ", ".join(self.lang.linkage)
             raise CuvilError(f"{self.lang.name} has no functions of role {self.role!r}; it has: {have}")
+        threads = self.op.attributes.get("cuvil.threads")
+        if isinstance(threads, IntegerAttr):
+            linkage = linkage.replace("{threads}", str(threads.value.data))
         if results:
             if len(results) > 1:
                 what = f"function {self.op.sym_name.data} returns {len(results)} values"
@@ -59,6 +84,9 @@ class Function(Values):
 
     def _parameter(self, position: int, arg: SSAValue) -> str:
         hints = self.op.attributes.get("cuvil.args")
+        if arg in self.streams:
+            self.codes[arg] = Code(self.streams[arg], PRIMARY, INT)
+            return ""
         given = hints.data[position].data if hints is not None else arg.name_hint  # type: ignore[attr-defined]
         name = self.names.new(given or f"arg{position}")
         if isinstance(arg.type, MemRefType):
@@ -143,6 +171,8 @@ class Function(Values):
                 self._if(op)
             case func.CallOp():
                 self._call(op)
+            case StreamOp() if op.output in self.streams:
+                self.codes[op.output] = Code(self.streams[op.output], PRIMARY, INT)
             case StreamOp():
                 name = self.names.new(text_of(op, "cuvil.name") or "fifo")
                 fifo, depth = op.output.type, op.depth.value.data
@@ -157,22 +187,63 @@ class Function(Values):
                 self.line((self.lang.stream_read if reads else self.lang.stream_write).format(word=word, stream=stream))
             case AxisReadOp() | AxisWriteOp():
                 self._axis(op)
+            case LoadWordOp():
+                memory = self.memories[op.memref]
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices))
+                text = self._supported(self.lang.word_load, "words of four bytes")
+                text = text.format(self.element(op.memref, list(op.indices)))
+                self.place(op, Code(text, UNARY, INT, reads=inner | {memory.name}))
+            case gpu.BarrierOp():
+                self.flush({memory.name for memory in self.memories.values()})
+                self.line(self._supported(self.lang.barrier, "threads that meet"))
+            case CopyOp():
+                self._copy(op)
             case memref.DeallocOp():
                 pass
             case _:
                 self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
+
+    def _copy(self, op: CopyOp) -> None:
+        template = self._supported(self.lang.copy, "copies between memories")
+        count = self.exact(op.count)
+        ends: dict[str, str] = {}
+        for end, value, first in (("source", op.source, op.source_at), ("target", op.target, op.target_at)):
+            ends[end] = self._pointer(self.memories[value], self.exact(first))
+            owner = value.owner
+            space = text_of(owner, "cuvil.space") if isinstance(owner, Operation) else ""
+            ends[f"{end}_space"] = self.lang.copy_spaces[space]
+        size = self.memories[op.source].element.bits // 8 or 1
+        total = str(count.literal * size) if count.literal is not None else f"{at(count, UNARY)} * {size}"
+        several = ""
+        if op.segments.value.data > 1:
+            strides = {k: getattr(op, k).value.data * size for k in ("source_stride", "target_stride")}
+            several = self.lang.copy_segments.format(more=op.segments.value.data - 1, **strides)
+        self.flush({self.memories[op.target].name})
+        self.line(template.format(bytes=total, several=several, **ends))
+
+    def _pointer(self, memory: Memory, offset: Code) -> str:
+        start = memory.name if memory.flat or len(memory.shape) == 1 else f"&{memory.name}{'[0]' * len(memory.shape)}"
+        return start if offset.literal == 0 else f"{start} + {at(offset, PLUS)}"
 
     def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
         kind = op.memref.type
         assert isinstance(kind, MemRefType)
         shape, name = tuple(kind.get_shape()), self.names.new(text_of(op, "cuvil.name") or "buffer")
         element = declared(kind.element_type, self.lang)
+        lanes = ""
         if "cuvil.word" in op.attributes and self.lang.word:
+            lanes = self.lang.word_lanes
             text = f"{self.lang.word.format(type=element, lanes=shape[0])} {name};"
         else:
             text = f"{element} {name}{''.join(f'[{max(n, 1)}]' for n in shape)};"
+        space = text_of(op, "cuvil.space")
+        if space and space not in self.lang.spaces:
+            have = ", ".join(self.lang.spaces) or "none"
+            raise CuvilError(f"{self.lang.name} has no memory space {space!r} for {name}; it has: {have}")
+        text = self.lang.spaces[space].format(text) if space else text
+        text = self.lang.placed.get(text_of(op, "cuvil.bind"), "") + text
         self.line(self.lang.static.format(text) if "cuvil.static" in op.attributes else text)
-        self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False)
+        self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
         self._annotate(op, name)
 
     def _annotate(self, op: Operation, name: str) -> None:
@@ -184,6 +255,8 @@ class Function(Values):
             self._template(self.lang.bind[bind].format(name=name, kind=kind))
         if "cuvil.independent" in op.attributes and self.lang.independent:
             self._template(self.lang.independent.format(name=name))
+        if "cuvil.independent" in op.attributes:
+            self.apart.append(name)
         for key, template in (("cuvil.partition", self.lang.partition), ("cuvil.reshape", self.lang.reshape)):
             dims = op.attributes.get(key)
             if isinstance(dims, DenseArrayBase):
@@ -229,13 +302,12 @@ class Function(Values):
             trips = (upper.literal or 0) - (lower.literal or 0)
             if "cuvil.unroll" in op.attributes and trips >= self.lang.vector_lanes:
                 self._template(self.lang.lanes)
+            if self.lang.hints_first:
+                self._hints(op)
             self.line(f"for ({kind} {name} = {lower.text}; {name} < {upper.text}; {by}) {{")
             self.depth += 1
-            pipeline = op.attributes.get("cuvil.pipeline")
-            if isinstance(pipeline, IntegerAttr):
-                self._template(self.lang.pipeline.format(ii=pipeline.value.data))
-            if "cuvil.unroll" in op.attributes:
-                self._template(self.lang.unroll)
+            if not self.lang.hints_first:
+                self._hints(op)
             self.codes[arguments[0]] = Code(name, PRIMARY, value_type(arguments[0].type, self.lang))
             for arg, variable in zip(arguments[1:], names, strict=True):
                 self._variable(arg, variable)
@@ -245,6 +317,15 @@ class Function(Values):
         self.line("}")
         for result, variable in zip(op.results, names, strict=True):
             self._variable(result, variable)
+
+    def _hints(self, op: scf.ForOp) -> None:
+        pipeline = op.attributes.get("cuvil.pipeline")
+        if isinstance(pipeline, IntegerAttr):
+            for memory in self.apart:
+                self._template(self.lang.apart.format(name=memory))
+            self._template(self.lang.pipeline.format(ii=pipeline.value.data))
+        if "cuvil.unroll" in op.attributes:
+            self._template(self.lang.unroll)
 
     def _variable(self, value: SSAValue, name: str) -> None:
         self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
@@ -317,6 +398,8 @@ class Function(Values):
         for value in op.arguments:
             if isinstance(value.type, MemRefType):
                 args.append(self.memories[value].name)
+            elif value in self.streams:
+                continue
             elif isinstance(value.type, StreamType):
                 args.append(self.codes[value].text)
             else:

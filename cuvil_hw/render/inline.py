@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from xdsl.dialects import arith, func, memref, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from cuvil_hw.ir.level2 import StreamOp, StreamReadOp
+from cuvil_hw.ir.level2 import CopyOp, StreamOp, StreamReadOp
 
 STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, func.CallOp)
 
@@ -19,6 +19,8 @@ def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list
             return [op.memref]
         case StreamReadOp():
             return [op.word]
+        case CopyOp():
+            return [op.target]
         case func.CallOp():
             known = (callees or {}).get(op.callee.root_reference.data)
             return [v for i, v in enumerate(op.arguments) if known is None or i in known]

@@ -20,12 +20,13 @@ INDEX = IndexType()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory in the text. `flat`: indexed by one number, row by row."""
+    """A memory in the text. `flat`: indexed by one number, row by row; `lanes`: what stands between name and index."""
 
     name: str
     shape: tuple[int, ...]
     element: CType
     flat: bool
+    lanes: str = ""
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Values:
         memory = self.memories[buffer]
         codes = [self.exact(i) for i in indices]
         if not memory.flat:
-            return memory.name + "".join(f"[{c.text}]" for c in codes)
+            return memory.name + memory.lanes + "".join(f"[{c.text}]" for c in codes)
         total: Code = integer(0)
         for extent, code in zip(memory.shape, codes, strict=True):
             scaled = self.expressions.ring("*", TIMES, total, integer(extent), INDEX)

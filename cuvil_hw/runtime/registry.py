@@ -2,6 +2,8 @@
 
 A package adds a target by two entry points of the same name: in group "cuvil.adapters" a class without constructor
 arguments (cuvil_hw.adapters.base.Adapter), in group "cuvil.devices" a function (profile data, interface) → Device.
+A family of targets too many to list as files may have one in group "cuvil.profiles": a function from what stands behind
+the colon in `cuda:sm_75` to a Profile.
 The built-in targets use the same groups; their table below also works from a checkout that is not installed.
 """
 
@@ -20,16 +22,21 @@ from cuvil_hw.runtime.device import Device
 if TYPE_CHECKING:
     from cuvil_hw.adapters.base import Adapter
 
-ADAPTERS, DEVICES = "cuvil.adapters", "cuvil.devices"
+ADAPTERS, DEVICES, PROFILES = "cuvil.adapters", "cuvil.devices", "cuvil.profiles"
 OWN = "cuvil-hw"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ADAPTERS: {
         "cpu": "cuvil_hw.adapters.cpu.adapter:CpuAdapter",
+        "cuda": "cuvil_hw.adapters.cuda.adapter:CudaAdapter",
         "zynq": "cuvil_hw.adapters.zynq.adapter:ZynqAdapter",
     },
     DEVICES: {
         "cpu": "cuvil_hw.adapters.cpu.device:open_device",
+        "cuda": "cuvil_hw.adapters.cuda.device:open_device",
         "zynq": "cuvil_hw.adapters.zynq.device:open_device",
+    },
+    PROFILES: {
+        "cuda": "cuvil_hw.adapters.cuda.arch:profile_of",
     },
 }
 
@@ -69,6 +76,11 @@ def plugins(group: str) -> tuple[Plugin, ...]:
         if re.sub(r"[-_.]+", "-", package).lower() != OWN:
             found.add(Plugin(group, entry.name, entry.value, package))
     return tuple(sorted(found, key=lambda p: (p.name, p.package, p.value)))
+
+
+def names(group: str) -> frozenset[str]:
+    """Names of the plug-ins of a group."""
+    return frozenset(p.name for p in plugins(group))
 
 
 def find(group: str, name: str) -> Plugin:

@@ -53,7 +53,7 @@ def apply(
     names = [*kernel.inputs, kernel.output]
     block = Block(arg_types=[memory_type(buffers[n], nest.layout(buffers[n])) for n in names])
     memories = dict(zip(names, block.args, strict=True))
-    _Lowering(kernel, nest, buffers, memories, Emitter(block, tables, layer)).run()
+    Lowering(kernel, nest, buffers, memories, Emitter(block, tables, layer)).run()
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
     op.attributes["cuvil.role"] = StringAttr("kernel")
@@ -66,19 +66,22 @@ def apply(
 def memory_type(buffer: Buffer, layout: Layout) -> MemRefType[Any]:
     """The memory that holds a buffer. Unsigned integers of odd widths lie zero-extended in their container."""
     shape = [buffer.type.shape[d] for d in layout]
-    width = _boxed(buffer.type.dtype)
+    width = box_bits(buffer.type.dtype)
     return MemRefType(IntegerType(width) if width else level2.signless(buffer.type.dtype), shape)
 
 
-def _boxed(dtype: str) -> int:
-    """Container bits of an unsigned integer that doesn't fill its container; 0 for all others."""
+def box_bits(dtype: str) -> int:
+    """Container bits of an unsigned integer that doesn't fill its container, and of i1, which is no truth value; 0 for
+    all others."""
     width = dtypes.int_width(dtype)
     box = 8 * dtypes.to_numpy(dtype).itemsize
-    return box if width and not width[0] and width[1] != box else 0
+    return box if width and (not width[0] or width[1] == 1) and width[1] != box else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Lowering:
+class Lowering:
+    """One kernel on its way to loops; a target may override `run` and `place`."""
+
     kernel: Kernel
     nest: Nest
     buffers: Mapping[str, Buffer]
@@ -90,32 +93,32 @@ class _Lowering:
         order = [by_dim[d] for d in self.nest.layout(self.buffers[self.kernel.output])]
         reduce, vector = self.kernel.reduce, self._vector()
         if reduce is None:
-            self._loops(order, {}, lambda iters: self._store(self._env(iters)))
+            self.loops(order, {}, lambda iters: self.store(self.env(iters)))
         elif vector is None:
-            self._loops(order, {}, lambda iters: self._tile(reduce, iters, None, 0))
+            self.loops(order, {}, lambda iters: self.tile(reduce, iters, None, 0))
         else:
             outer = [i for i in order if i is not vector]
-            self._loops(outer, {}, lambda iters: self._tiles(reduce, vector, iters))
+            self.loops(outer, {}, lambda iters: self._tiles(reduce, vector, iters))
 
     def _vector(self) -> Iter | None:
         found = next((i for i in self.kernel.iterators if i.name == self.nest.vector), None)
         return found if found is not None and found.extent > 1 and self.nest.lanes > 1 else None
 
-    def _loops(
+    def loops(
         self, order: Sequence[Iter], iters: Mapping[str, SSAValue], body: Callable[[Mapping[str, SSAValue]], None]
     ) -> None:
         if not order:
             body(iters)
         elif order[0].extent == 1:
-            self._loops(order[1:], {**iters, order[0].name: self.e.const(0, "index")}, body)
+            self.loops(order[1:], {**iters, order[0].name: self.e.const(0, "index")}, body)
         else:
             name = order[0].name
-            self.e.loop(order[0].extent, name, lambda i, _: self._loops(order[1:], {**iters, name: i}, body))
+            self.e.loop(order[0].extent, name, lambda i, _: self.loops(order[1:], {**iters, name: i}, body))
 
-    def _env(self, iters: Mapping[str, SSAValue], states: tuple[SSAValue, ...] = ()) -> Env:
-        return Env(iters=iters, load=self._load, lookup=self._lookup, states=states)
+    def env(self, iters: Mapping[str, SSAValue], states: tuple[SSAValue, ...] = ()) -> Env:
+        return Env(iters=iters, load=self.load, lookup=self.lookup, states=states)
 
-    def _lookup(self, node: Lookup, e: Emitter, env: Env) -> SSAValue:
+    def lookup(self, node: Lookup, e: Emitter, env: Env) -> SSAValue:
         """Integers that fit fewer bits are stored narrow: products of 32-bit factors are cheap, of 64-bit ones not."""
         values, width = np.asarray(node.values), dtypes.int_width(node.dtype)
         narrow = node.dtype
@@ -126,41 +129,47 @@ class _Lowering:
         value = e.load(table, e.value(node.index, env))
         return value if narrow == node.dtype else e.put(arith.ExtSIOp(value, level2.signless(node.dtype)))
 
-    def _load(self, node: Load, e: Emitter, env: Env) -> SSAValue:
+    def load(self, node: Load, e: Emitter, env: Env) -> SSAValue:
         buffer = self.buffers[node.buffer]
-        value = e.load(self.memories[node.buffer], *[e.value(node.index[d], env) for d in self.nest.layout(buffer)])
+        where = [e.value(node.index[d], env) for d in self.nest.layout(buffer)]
+        value = e.load(self.memories[node.buffer], *self.place(buffer, where, env))
         narrow = level2.signless(node.dtype)
-        return e.put(arith.TruncIOp(value, narrow)) if _boxed(node.dtype) else value
+        return e.put(arith.TruncIOp(value, narrow)) if box_bits(node.dtype) else value
 
-    def _store(self, env: Env, reduced: SSAValue | None = None) -> None:
+    def store(self, env: Env, reduced: SSAValue | None = None) -> None:
         """Compute the body at one output position and store it."""
         if reduced is not None:
             env = replace(env, reduce=lambda *_: reduced)
         value = self.e.value(self.kernel.body, env)
         dtype = self.kernel.type.dtype
-        if box := _boxed(dtype):
-            value = self.e.put(arith.ExtUIOp(value, IntegerType(box)))
-        layout = self.nest.layout(self.buffers[self.kernel.output])
-        where = [env.iters[self.kernel.iterators[d].name] for d in layout]
-        self.e.store(value, self.memories[self.kernel.output], *where)
+        if box := box_bits(dtype):
+            extend = arith.ExtSIOp if dtype == "i1" else arith.ExtUIOp
+            value = self.e.put(extend(value, IntegerType(box)))
+        out = self.buffers[self.kernel.output]
+        where = [env.iters[self.kernel.iterators[d].name] for d in self.nest.layout(out)]
+        self.e.store(value, self.memories[self.kernel.output], *self.place(out, where, env))
+
+    def place(self, buffer: Buffer, index: Sequence[SSAValue], env: Env) -> Sequence[SSAValue]:
+        """Index of an element in its memory, from its index in the buffer."""
+        return index
 
     def _tiles(self, reduce: Reduce, vector: Iter, iters: Mapping[str, SSAValue]) -> None:
         lanes = min(self.nest.lanes, vector.extent)
         whole, rest = divmod(vector.extent, lanes)
         if whole == 1:
-            self._tile(reduce, {**iters, vector.name: self.e.const(0, "index")}, vector, lanes)
+            self.tile(reduce, {**iters, vector.name: self.e.const(0, "index")}, vector, lanes)
         else:
             self.e.loop(
                 whole * lanes,
                 f"{vector.name}_tile",
-                lambda start, _: self._tile(reduce, {**iters, vector.name: start}, vector, lanes),
+                lambda start, _: self.tile(reduce, {**iters, vector.name: start}, vector, lanes),
                 step=lanes,
             )
         if rest:
             last = {**iters, vector.name: self.e.const(whole * lanes, "index")}
-            self._tile(reduce, last, vector if rest > 1 else None, rest)
+            self.tile(reduce, last, vector if rest > 1 else None, rest)
 
-    def _tile(self, reduce: Reduce, iters: Mapping[str, SSAValue], vector: Iter | None, lanes: int) -> None:
+    def tile(self, reduce: Reduce, iters: Mapping[str, SSAValue], vector: Iter | None, lanes: int) -> None:
         """All lanes from iters[vector] on: initialise, reduce, finish."""
         e, shape = self.e, [lanes] if vector else []
         states = [e.alloca(shape, s.dtype, "acc" if k == 0 else f"acc{k}") for k, s in enumerate(reduce.init)]
@@ -168,20 +177,20 @@ class _Lowering:
         def each(body: Callable[[Env, tuple[SSAValue, ...]], None], inner: Mapping[str, SSAValue]) -> None:
             """`body` for every lane, with the values of its accumulators."""
             if vector is None:
-                body(self._env(inner), ())
+                body(self.env(inner), ())
                 return
             name, base = vector.name, inner[vector.name]
-            e.loop(lanes, name, lambda j, _: body(self._env({**inner, name: e.put(arith.AddiOp(base, j))}), (j,)))
+            e.loop(lanes, name, lambda j, _: body(self.env({**inner, name: e.put(arith.AddiOp(base, j))}), (j,)))
 
         def start(env: Env, at: tuple[SSAValue, ...]) -> None:
             for state, init in zip(states, reduce.init, strict=True):
                 e.store(e.value(init, env), state, *at)
 
         def finish(env: Env, at: tuple[SSAValue, ...]) -> None:
-            self._store(env, e.load(states[reduce.result], *at))
+            self.store(env, e.load(states[reduce.result], *at))
 
         each(start, iters)
-        guards, update = _guards(reduce, vector)
+        guards, update = hoisted(reduce, vector)
 
         def step(env: Env, at: tuple[SSAValue, ...]) -> None:
             env = replace(env, states=tuple(e.load(s, *at) for s in states))
@@ -190,14 +199,14 @@ class _Lowering:
                 e.store(value, state, *at)
 
         def descend(level: int, inner: Mapping[str, SSAValue]) -> None:
-            here = [g for g in guards if _level(g, reduce.iters) == level]
+            here = [g for g in guards if depth_of(g, reduce.iters) == level]
             guarded(here, level, inner)
 
         def guarded(conditions: Sequence[Expr], level: int, inner: Mapping[str, SSAValue]) -> None:
             if conditions:
-                cond = e.value(conditions[0], self._env(inner))
+                cond = e.value(conditions[0], self.env(inner))
                 for c in conditions[1:]:
-                    cond = e.put(arith.AndIOp(cond, e.value(c, self._env(inner))))
+                    cond = e.put(arith.AndIOp(cond, e.value(c, self.env(inner))))
                 e.branch(cond, lambda: guarded((), level, inner))
             elif level == len(reduce.iters):
                 each(step, inner)
@@ -209,7 +218,7 @@ class _Lowering:
         each(finish, iters)
 
 
-def _guards(reduce: Reduce, vector: Iter | None) -> tuple[list[Expr], tuple[Expr, ...]]:
+def hoisted(reduce: Reduce, vector: Iter | None) -> tuple[list[Expr], tuple[Expr, ...]]:
     """Conditions under which a step changes nothing, taken out of the step, and the step without them.
 
     `sum(acc, c ? t : 0)` is `if (c) sum(acc, t)`: adding zero (or taking the maximum with the lowest value) is no
@@ -217,9 +226,9 @@ def _guards(reduce: Reduce, vector: Iter | None) -> tuple[list[Expr], tuple[Expr
     update = reduce.update
     match update:
         case (Apply(args=(State(k=0) as state, Select(cond=cond, then=term, other=Const(value=value)))) as step,):
-            if value != _identity(reduce.kind, step.dtype):
+            if value != identity(reduce.kind, step.dtype):
                 return [], update
-            parts = _conjuncts(cond)
+            parts = conjuncts(cond)
             out = [p for p in parts if vector is None or vector not in walk(p)]
             kept = [p for p in parts if p not in out]
             for part in kept:
@@ -228,7 +237,7 @@ def _guards(reduce: Reduce, vector: Iter | None) -> tuple[list[Expr], tuple[Expr
     return [], update
 
 
-def _identity(kind: str, dtype: str) -> float | int | None:
+def identity(kind: str, dtype: str) -> float | int | None:
     match kind:
         case "sum":
             return 0
@@ -241,13 +250,13 @@ def _identity(kind: str, dtype: str) -> float | int | None:
     return None
 
 
-def _conjuncts(cond: Expr) -> list[Expr]:
+def conjuncts(cond: Expr) -> list[Expr]:
     if isinstance(cond, Apply) and cond.op == "and":
-        return [p for side in cond.args for p in _conjuncts(side)]
+        return [p for side in cond.args for p in conjuncts(side)]
     return [cond]
 
 
-def _level(guard: Expr, iters: Sequence[Iter]) -> int:
+def depth_of(guard: Expr, iters: Sequence[Iter]) -> int:
     """How many reduction loops must be open before the guard is known."""
     used = {e.name for e in walk(guard) if isinstance(e, Iter)}
     return max((k + 1 for k, it in enumerate(iters) if it.name in used), default=0)

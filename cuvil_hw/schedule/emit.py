@@ -125,7 +125,7 @@ class Emitter:
         pipeline: int = 0,
         unroll: bool = False,
         start: int | SSAValue = 0,
-        step: int = 1,
+        step: int | SSAValue = 1,
     ) -> tuple[SSAValue, ...]:
         """`for name in start..extent by step`: body(i, carried) returns the next carried values. Returns the last ones.
 
@@ -140,7 +140,8 @@ class Emitter:
             inner.add_op(scf.YieldOp(*carried))
         lower = self.const(start, "index") if isinstance(start, int) else start
         upper = self.const(extent, "index") if isinstance(extent, int) else extent
-        op = scf.ForOp(lower, upper, self.const(step, "index"), list(init), Region(inner))
+        by = self.const(step, "index") if isinstance(step, int) else step
+        op = scf.ForOp(lower, upper, by, list(init), Region(inner))
         op.attributes["cuvil.name"] = StringAttr(name)
         if pipeline:
             op.attributes["cuvil.pipeline"] = IntegerAttr(pipeline, i32)
@@ -206,11 +207,13 @@ class Emitter:
         *,
         word: bool = False,
         bind: str = "",
+        space: str = "",
         partition: Sequence[int] = (),
         reshape: Sequence[int] = (),
         independent: bool = False,
     ) -> SSAValue:
-        """A local array (a register for shape ()). `independent`: iterations of a loop never meet in it."""
+        """A local array (a register for shape ()). `space`: where it lies when not with the thread ("shared");
+        `independent`: iterations of a loop never meet in it."""
         kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(shape))
         op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
         assert op.memref.type == kind
@@ -218,6 +221,8 @@ class Emitter:
             op.attributes["cuvil.word"] = UnitAttr()
         if bind:
             op.attributes["cuvil.bind"] = StringAttr(bind)
+        if space:
+            op.attributes["cuvil.space"] = StringAttr(space)
         if partition:
             op.attributes["cuvil.partition"] = DenseArrayBase.from_list(i64, list(partition))
         if reshape:

@@ -1,0 +1,171 @@
+"""A CUDA program in memory: buffers, batches and launches, the same over a GPU and over the simulator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cuvil_hw.dtypes import to_numpy
+from cuvil_hw.errors import ArtifactError, DeviceError
+from cuvil_hw.runtime.device import Array, DeviceProgram
+
+# Numbers of elements are ints in the kernels, and count all samples of a launch.
+MAX_ELEMENTS = 1 << 30
+GRID_BLOCKS = (1 << 31) - 1
+# Samples of one launch are limited so that what they need together stays below this.
+BATCH_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel on `buffers` (name, address, bytes; the last one is written) and `samples`."""
+
+    symbol: str
+    kernel: str
+    blocks: int
+    threads: int
+    buffers: tuple[tuple[str, int, int], ...]
+    samples: int
+    cooperative: bool
+
+
+class Driver(Protocol):
+    """Memory and launches of one device. `isolated`: it wants every buffer in an allocation of its own."""
+
+    isolated: bool
+
+    def allocate(self, size: int) -> int:
+        """Address of `size` bytes. Raises DeviceError."""
+
+    def free(self, address: int) -> None: ...
+
+    def upload(self, address: int, array: Array) -> None: ...
+
+    def download(self, array: Array, address: int) -> None: ...
+
+    def run(self, launches: Sequence[Launch]) -> float:
+        """Run in order; seconds. Raises DeviceError."""
+
+    def close(self) -> None: ...
+
+
+class CudaProgram:
+    """A loaded program. Calls from several threads take turns."""
+
+    def __init__(self, program: DeviceProgram, driver: Driver) -> None:
+        """Raises ArtifactError when the program's parts don't go together, DeviceError when memory runs out."""
+        self._program, self._driver, self._info = program, driver, program.info
+        self._lock, self._closed = threading.Lock(), False
+        self._capacity = 0
+        self._addresses: dict[str, int] = {}
+        self._owned: list[int] = []
+        self._constants: dict[str, int] = {}
+        try:
+            for name, digest in self._info["constants"].items():
+                self._constants[name] = self._constant(str(digest))
+        except BaseException:
+            self.close()
+            raise
+
+    def _constant(self, digest: str) -> int:
+        if digest not in self._program.constants:
+            raise ArtifactError(f"{self._program.name}: constant {digest} is missing; compile the model again")
+        array = np.ascontiguousarray(self._program.constants[digest])
+        address = self._driver.allocate(array.nbytes)
+        self._driver.upload(address, array)
+        return address
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        """As Loaded.run. More samples than fit one launch go in several."""
+        samples = int(inputs[0].shape[0]) if inputs else 1
+        outputs = [np.empty((samples, *p.shape), to_numpy(p.dtype)) for p in self._program.outputs]
+        seconds = 0.0
+        with self._lock:
+            if self._closed:
+                raise DeviceError(f"{self._program.name}: is closed")
+            most = self._most()
+            for first in range(0, samples, most):
+                part = slice(first, min(first + most, samples))
+                seconds += self._part([a[part] for a in inputs], [a[part] for a in outputs], part.stop - part.start)
+        return outputs, seconds
+
+    def _most(self) -> int:
+        """Samples that one launch may take."""
+        largest = max(int(self._info["largest"]), 1)
+        each = int(self._info["arena_bytes"]) + sum(
+            int(self._info["bytes"][n]) for n in (*self._info["inputs"], *self._info["outputs"])
+        )
+        return max(1, min(MAX_ELEMENTS // largest, BATCH_BYTES // max(each, 1)))
+
+    def _part(self, inputs: Sequence[Array], outputs: Sequence[Array], samples: int) -> float:
+        self._room(samples)
+        for name, array in zip(self._info["inputs"], inputs, strict=True):
+            self._driver.upload(self._addresses[name], np.ascontiguousarray(array))
+        launches = [made for entry in self._info["launches"] if (made := self._launch(entry, samples)) is not None]
+        seconds = self._driver.run(launches)
+        for name, array in zip(self._info["outputs"], outputs, strict=True):
+            self._driver.download(array, self._addresses[name])
+        return seconds
+
+    def _launch(self, entry: Mapping[str, Any], samples: int) -> Launch | None:
+        rows, tile, times = int(entry["rows"]), int(entry["tile"]), int(entry["times"])
+        if entry["sampled"]:
+            blocks = -(-rows * samples // tile) * times
+        else:
+            blocks = -(-rows // tile) * times * samples
+        if blocks == 0:
+            return None
+        buffers = tuple((n, self._address(n), self._size(n, samples)) for n in entry["buffers"])
+        # Kernels loop over what a grid can't hold.
+        blocks = min(blocks, GRID_BLOCKS)
+        threads, cooperative = int(entry["threads"]), bool(entry["cooperative"])
+        return Launch(entry["symbol"], entry["kernel"], blocks, threads, buffers, samples, cooperative)
+
+    def _address(self, name: str) -> int:
+        return self._constants[name] if name in self._constants else self._addresses[name]
+
+    def _size(self, name: str, samples: int) -> int:
+        return int(self._info["bytes"][name]) * (1 if name in self._constants else samples)
+
+    def _room(self, samples: int) -> None:
+        """Memory for that many samples at once; exactly that many where buffers are watched."""
+        if samples == self._capacity or (samples < self._capacity and not self._driver.isolated):
+            return
+        self._release()
+        for name in (*self._info["inputs"], *self._info["outputs"]):
+            self._addresses[name] = self._own(self._size(name, samples))
+        temporaries: Mapping[str, int] = self._info["temporaries"]
+        if self._driver.isolated:
+            self._addresses.update({n: self._own(self._size(n, samples)) for n in temporaries})
+        elif temporaries:
+            arena = self._own(int(self._info["arena_bytes"]) * samples)
+            self._addresses.update({n: arena + int(offset) * samples for n, offset in temporaries.items()})
+        self._capacity = samples
+
+    def _own(self, size: int) -> int:
+        address = self._driver.allocate(size)
+        self._owned.append(address)
+        return address
+
+    def _release(self) -> None:
+        for address in self._owned:
+            self._driver.free(address)
+        self._owned, self._addresses, self._capacity = [], {}, 0
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._release()
+            for address in self._constants.values():
+                self._driver.free(address)
+            self._constants = {}
+            self._driver.close()
