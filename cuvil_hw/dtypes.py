@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 _INT = re.compile(r"([iu])([1-9][0-9]?)\Z")
 
 
-@lru_cache(maxsize=None)
+@cache
 def int_width(dtype: str) -> tuple[bool, int] | None:
     """(signed, bits) of an integer dtype; None for floats and bool."""
     match = _INT.match(dtype)
@@ -46,7 +46,7 @@ def int_range(dtype: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def to_numpy(dtype: str) -> np.dtype[np.generic]:
     """The NumPy container of `dtype`."""
     if dtype == "bool":

@@ -52,18 +52,18 @@ class Lang:
     `barrier`: statement at which all threads of a block meet; `calls`: ops of one machine, by op name ({0}, {1}, … are
     operands, {dim} a dimension); `word_load`: four bytes from {0} on, as a word; `copy`: runs of elements
     ({target}, {source}, {bytes}, {source_space}, {target_space}, {several}), where `copy_segments` ({source_stride},
-    {target_stride} in bytes, {more} runs) says that there are several and `copy_spaces` how spaces are called; `wrap`: signed
-    overflow is undefined, so what may wrap is computed unsigned; `bind`: how a memory ({name}) is placed, by value of
-    `cuvil.bind` ({kind} of memory);
-    `pipeline` ({ii}), `unroll`: first line of a loop's body; `lanes`: line before an unrolled loop
-    of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim} from 1);
-    `independent`: accesses of different iterations never meet, said once, or before each loop (`apart`); `global_stream`:
-    streams ({word}, {name}, {depth}, {words} of one sample) are declared at file scope and processes have no parameter for them; `word_type`
-    defines the type of a word ({word}, {type}, {lanes}), whose lanes lie behind `word_lanes`; `hints_first`: `pipeline`
-    and `unroll` stand before the loop; `placed`: what stands before a declaration, by value of `cuvil.bind`;
-    `first_param`: a parameter more, by role; `wide_suffix`: of 64-bit literals; `table`: start of a constant table ({type}, {name});
-    `dataflow`: first line, line before the calls, a call ({name}, {call}), line after; `math`: function names, and
-    `math_f32` ({name}) how their float twin is called. A template that is "" prints nothing.
+    {target_stride} in bytes, {more} runs) says that there are several and `copy_spaces` how spaces are called;
+    `wrap`: signed overflow is undefined, so what may wrap is computed unsigned; `bind`: how a memory ({name}) is
+    placed, by value of `cuvil.bind` ({kind} of memory); `pipeline` ({ii}), `unroll`: first line of a loop's body;
+    `lanes`: line before an unrolled loop of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim}
+    from 1); `independent`: accesses of different iterations never meet, said once, or before each loop (`apart`);
+    `global_stream`: streams ({word}, {name}, {depth}, {words} of one sample) are declared at file scope and
+    processes have no parameter for them; `word_type` defines the type of a word ({word}, {type}, {lanes}), whose
+    lanes lie behind `word_lanes`; `hints_first`: `pipeline` and `unroll` stand before the loop; `placed`: what
+    stands before a declaration, by value of `cuvil.bind`; `first_param`: a parameter more, by role; `wide_suffix`:
+    of 64-bit literals; `table`: start of a constant table ({type}, {name}); `dataflow`: first line, line before the
+    calls, a call ({name}, {call}), line after; `math`: function names, and `math_f32` ({name}) how their float twin
+    is called. A template that is "" prints nothing.
     """
 
     name: str

@@ -125,7 +125,7 @@ def test_big_network_takes_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     inner = search._solve
 
-    def counted(problem: solver.Problem, *args: object, **kwargs: object) -> solver.Answer:
+    def counted(problem: search.Problem, *args: object, **kwargs: object) -> search.Answer:
         sizes.append(sum(map(len, problem.options)))
         return inner(problem, *args, **kwargs)  # type: ignore[arg-type]
 
