@@ -38,6 +38,7 @@ from cuvil_hw.render.scalar import (
     Code,
     CType,
     at,
+    bare,
     declared,
     native_type,
     spelled,
@@ -276,7 +277,7 @@ class Function(Values):
             return
         half = getattr(value.type, "bitwidth", 0) == 16 and code.type.kind == "float"
         if code.split is not None and code.split[1] == target and code.split[0] in "+-*/&|^" and not half:
-            self.line(f"{target} {code.split[0]}= {_bare(code.split[2])};")
+            self.line(f"{target} {code.split[0]}= {bare(code.split[2])};")
         else:
             self.line(f"{target} = {code.text};")
 
@@ -438,18 +439,6 @@ class Function(Values):
         """The type of one element at a port: unlike inside, its sign matters, since it is extended to a container."""
         signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
         return spelled(CType("arbitrary", bits, signed), self.lang)
-
-
-def _bare(side: str) -> str:
-    """The right side of `x = x + (side)`, without the parentheses that only the operator needed."""
-    if not (side.startswith("(") and side.endswith(")")):
-        return side
-    depth = 0
-    for i, c in enumerate(side):
-        depth += (c == "(") - (c == ")")
-        if depth == 0 and i < len(side) - 1:
-            return side
-    return side[1:-1]
 
 
 def _carried_hint(op: scf.ForOp, arg: SSAValue) -> str:

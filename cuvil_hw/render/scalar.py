@@ -54,6 +54,18 @@ def at(code: Code, prec: int) -> str:
     return code.text if code.prec >= prec else f"({code.text})"
 
 
+def bare(side: str) -> str:
+    """The right side of `x = x + (side)`, without the parentheses that only the operator needed."""
+    if not (side.startswith("(") and side.endswith(")")):
+        return side
+    depth = 0
+    for i, c in enumerate(side):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and i < len(side) - 1:
+            return side
+    return side[1:-1]
+
+
 def container_bits(bits: int) -> int:
     return next(b for b in (8, 16, 32, 64) if bits <= b)
 
