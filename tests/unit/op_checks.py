@@ -86,8 +86,8 @@ def decomposed(op: base.Op, types: Sequence[TensorType], arrays: Sequence[Array]
 
 
 def sample(rng: np.random.Generator, shape: Sequence[int], dtype: str, special: bool = False) -> Array:
-    """Random values of `dtype`. Integers: the whole range, its ends often. Floats: about ±4, with NaN, infinities, signed
-    zeros and ties when `special`."""
+    """Random values of `dtype`. Integers: the whole range, its ends often. Floats: about ±4, with NaN, infinities,
+    signed zeros and ties when `special`."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtypes.is_float(dtype):
