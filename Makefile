@@ -6,12 +6,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --python $(BIN)/python install --quiet --no-compile
 PINS   := pyproject.toml constraints.txt
+# pynq needs an older numpy and grpcio than the rest, and Python 3.12 or older.
+BOARD  := .venv-pynq
+BOARD_PYTHON ?= $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types golden bench size clean
+.PHONY: help venv demo test board lint types golden bench size clean
 
 help:      ## list the targets
-	@sed -n 's/^\([a-z]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
 	    printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 venv: $(VENV)/.dev ## make .venv with all that the tests, benchmarks and examples need
@@ -19,8 +22,15 @@ venv: $(VENV)/.dev ## make .venv with all that the tests, benchmarks and example
 demo: $(VENV)/.run ## train a CNN on scanned digits, compile it for the PYNQ-Z2, run it on the simulator
 	$(BIN)/python examples/digits_zynq.py
 
+# The board tests come first and only when no others were chosen.
+ifeq ($(strip $(ARGS)),)
+test: board
+endif
 test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose)
 	$(BIN)/python -m pytest $(ARGS)
+
+board: $(VENV)/.dev $(BOARD)/.dev ## run the board driver's tests, on the pynq package in an environment of its own
+	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check .
@@ -31,14 +41,17 @@ types: $(VENV)/.dev ## mypy --strict
 golden: $(VENV)/.dev ## rewrite tests/golden from what is generated now; read the diff before committing
 	$(BIN)/python -m pytest --update-golden $(ARGS)
 
+docs-ops: $(VENV)/.dev ## rewrite docs/ops.md from a run of ONNX's node tests
+	$(BIN)/python -m pytest tests/conformance/test_onnx_suites.py -q --update-golden -k docs
+
 bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
 	set -e; for bench in benchmarks/*.py; do $(BIN)/python "$$bench"; done
 
 size:      ## lines of code by folder, adapter and language table
 	@$(PYTHON) tools/size.py
 
-clean:     ## remove .venv, caches and build results
-	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:     ## remove the environments, caches and build results
+	rm -rf $(VENV) $(BOARD) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two layers in one environment: what users install (enough for the demo), then what only development needs.
@@ -52,4 +65,11 @@ $(VENV)/.run: $(PINS) tools/system.sh
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) -e '.[dev]' -c constraints.txt
+	touch $@
+
+$(BOARD)/.dev: pyproject.toml constraints-pynq.txt tools/system.sh
+	sh tools/system.sh $(BOARD_PYTHON)
+	$(BOARD_PYTHON) -m venv --without-pip $(BOARD)
+	$(BOARD_PYTHON) -m pip --disable-pip-version-check --python $(BOARD)/bin/python install --quiet --no-compile \
+	    -e '.[zynq]' pytest -c constraints-pynq.txt
 	touch $@

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cuvil_hw.cli import bitstreams, doctor, graph, opt, run, targets
 from cuvil_hw.cli import compile as compile_command
-from cuvil_hw.cli import doctor, graph, opt, run, targets
 from cuvil_hw.cli import report as report_command
 from cuvil_hw.version import VERSION
 
@@ -54,3 +54,4 @@ app.command("opt")(opt.run_passes)
 app.command("graph")(graph.draw)
 app.command("doctor")(doctor.examine)
 app.add_typer(targets.app, name="targets")
+app.add_typer(bitstreams.app, name="bitstreams")

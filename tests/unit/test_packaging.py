@@ -15,7 +15,7 @@ import pytest
 from cuvil_hw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ("targets", "hls", "sim")
+DATA = ("targets", "hls", "bitstreams", "sim")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # The modules that a board runs, and the third-party packages that it has.
@@ -145,7 +145,8 @@ def test_every_dependency_is_explained_and_pinned() -> None:
     for lines in PROJECT["optional-dependencies"].values():
         wanted |= {_package(line) for line in lines}
     wanted.discard("cuvil-hw")
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    files = ("constraints.txt", "constraints-pynq.txt")
+    lines = [line for file in files for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     pinned = {_package(line) for line in lines if "==" in line and not line.startswith("#")}
     assert wanted - pinned == set()
     document = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").lower()

@@ -1,4 +1,4 @@
-"""Devices of the Zynq adapter: the simulator, which runs the emitted HLS C++ on the host, and the null device.
+"""Devices of the Zynq adapter: the board (hw.py), the simulator, which runs the emitted HLS C++ on the host, and null.
 
 The simulator compiles the project's own sources against `sim/hls` (fast integers with the bits of ap_int). It proves
 what the design computes. It proves nothing about initiation intervals, timing or resources.
@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import data, dtypes
+from cuvil_hw.adapters.zynq.hw import Board
 from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
+from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
@@ -34,9 +35,8 @@ _ERROR_BYTES = 4096
 
 
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
-    """The device of a profile: "sim" (fast), "sim-count" (also counts saturations) or "null".
-
-    Raises CuvilError for others: "hw" needs a board driver, which this version doesn't have."""
+    """The device of a profile: "hw" (a board, through pynq), "sim" (fast), "sim-count" (also counts saturations) or
+    "null". Raises CuvilError for others."""
     name = str(profile.get("name", "zynq"))
     match interface:
         case "sim":
@@ -46,10 +46,8 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
         case "null":
             return NullDevice(name)
         case "hw":
-            raise ToolNotFound(
-                f"board driver for {name}", "run on the board", "it comes with a later version; use interface='sim'"
-            )
-    raise CuvilError(f"{name} has no interface {interface!r}; it has sim, sim-count and null")
+            return Board(profile)
+    raise CuvilError(f"{name} has no interface {interface!r}; it has hw, sim, sim-count and null")
 
 
 class Simulator:

@@ -12,6 +12,8 @@ import numpy as np
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.dataflow import streaming_order
+from cuvil_hw.adapters.zynq import shell
+from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.profile import Profile
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
@@ -35,6 +37,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "top": TOP,
         "part": profile.part,
         "clock_ns": f"{1e9 / profile.clock_hz:g}",
+        "clock_mhz": f"{profile.clock_hz / 1e6:g}",
         "bits": str(bits),
         "ports": _port_table(graph),
         "body": _testbench_body(graph, bits),
@@ -49,18 +52,12 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{prototype}\n#endif\n"
     source = f'#include "{name}.h"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
-    files = {
+    files: dict[str, bytes] = {
         f"src/{name}.h": header.encode(),
         f"src/{name}.cpp": source.encode(),
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         "src/cuvil_hls.h": (data.folder("hls") / "cuvil_hls.h").read_bytes(),
-        "run_hls.tcl": fill("run_hls.tcl"),
-        "README.md": fill("README.md"),
-        "tb/testbench.cpp": fill("testbench.cpp"),
-        "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
     }
-    remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
-    synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
     info = {
         "top": TOP,
         "project": name,
@@ -69,6 +66,17 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
         "layers": [k.name for k in graph.kernels],
     }
+    values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
+    files |= {
+        "run_hls.tcl": fill("run_hls.tcl"),
+        "design.tcl": fill("design.tcl"),
+        "shell.tcl": (templates / "shell.tcl").read_bytes(),
+        "README.md": fill("README.md"),
+        "tb/testbench.cpp": fill("testbench.cpp"),
+        "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
+    }
+    remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
+    synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
     return BuildPlan(files, (synthesis,), (), info)
 
 

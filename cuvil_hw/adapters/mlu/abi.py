@@ -1,0 +1,121 @@
+"""The two generations of Cambricon's runtime as data: which calls, with which arguments, do what the device needs.
+
+CNRT 4.x (MLU270), from cnrt.h 4.10: kernels are symbols of a library, arguments go through a buffer. CNRT 6.x, from
+cnrt.h 6.14, for memory and queues, with CNDrv, from cn_api.h 2.15, for modules. The simulator stands behind the same
+tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+HOST_TO_DEVICE, DEVICE_TO_HOST, BLOCK = 0, 2, 1  # cnrtMemTransDir_t, cnrtFunctionType_t and KernelClass
+ATTRIBUTE_NRAM_BYTES = 0x302
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One function of a library. `args`: "kind name", with kind from shim.KINDS; the value is the one called `name`, or
+    a number. "out name" is a pointer to where the function leaves the value called `name`; "given name" a pointer to
+    a 64-bit value. Every function returns a status, 0 for success, unless `checked` is False."""
+
+    library: str
+    symbol: str
+    args: tuple[str, ...] = ()
+    checked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Abi:
+    """`libraries`: file name by short name; `operations`: calls in order, by what they are for; `error`: what tells the
+    text of a status, by library: returned, or left in "out text"; `host_kernels`: kernels are symbols of a library in
+    this process, not of a module on the device."""
+
+    name: str
+    libraries: Mapping[str, str]
+    operations: Mapping[str, tuple[Call, ...]]
+    error: Mapping[str, Call]
+    host_kernels: bool
+
+
+_MEMORY: Mapping[str, tuple[Call, ...]] = {
+    "allocate": (Call("cnrt", "cnrtMalloc", ("out address", "size bytes")),),
+    "free": (Call("cnrt", "cnrtFree", ("ptr address",)),),
+    "upload": (Call("cnrt", "cnrtMemcpy", ("ptr device", "ptr host", "size bytes", f"i32 {HOST_TO_DEVICE}")),),
+    "download": (Call("cnrt", "cnrtMemcpy", ("ptr host", "ptr device", "size bytes", f"i32 {DEVICE_TO_HOST}")),),
+}
+_CNRT_ERROR = Call("cnrt", "cnrtGetErrorStr", ("i32 status",))
+
+CNRT4 = Abi(
+    name="CNRT 4.x",
+    libraries={"cnrt": "libcnrt.so"},
+    operations={
+        "open": (
+            Call("cnrt", "cnrtInit", ("u32 0",)),
+            Call("cnrt", "cnrtGetDeviceHandle", ("out device", "i32 ordinal")),
+            Call("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),
+        ),
+        **_MEMORY,
+        "make queue": (Call("cnrt", "cnrtCreateQueue", ("out queue",)),),
+        "destroy queue": (Call("cnrt", "cnrtDestroyQueue", ("ptr queue",)),),
+        "begin": (Call("cnrt", "cnrtGetKernelParamsBuffer", ("out parameters",)),),
+        "argument": (Call("cnrt", "cnrtKernelParamsBufferAddParam", ("ptr parameters", "given value", "size 8")),),
+        "launch": (
+            Call(
+                "cnrt",
+                "cnrtInvokeKernel_V2",
+                ("ptr kernel", "dim3 tasks", "ptr parameters", f"i32 {BLOCK}", "ptr queue"),
+            ),
+        ),
+        "end": (Call("cnrt", "cnrtDestroyKernelParamsBuffer", ("ptr parameters",)),),
+        "wait": (Call("cnrt", "cnrtSyncQueue", ("ptr queue",)),),
+    },
+    error={"cnrt": _CNRT_ERROR},
+    host_kernels=True,
+)
+
+CNRT6 = Abi(
+    name="CNRT 6.x and CNDrv",
+    libraries={"cnrt": "libcnrt.so", "cndrv": "libcndrv.so"},
+    operations={
+        "open": (
+            Call("cnrt", "cnrtSetDevice", ("i32 ordinal",)),
+            Call("cndrv", "cnInit", ("u32 0",)),
+            Call("cndrv", "cnDeviceGet", ("out device", "i32 ordinal")),
+            Call("cndrv", "cnSharedContextAcquire", ("out context", "u64 device")),
+        ),
+        # A context is current in one thread only.
+        "enter": (Call("cnrt", "cnrtSetDevice", ("i32 ordinal",)), Call("cndrv", "cnCtxSetCurrent", ("ptr context",))),
+        "attribute": (Call("cnrt", "cnrtDeviceGetAttribute", ("out value", "i32 number", "i32 ordinal")),),
+        **_MEMORY,
+        "make queue": (Call("cnrt", "cnrtQueueCreate", ("out queue",)),),
+        "destroy queue": (Call("cnrt", "cnrtQueueDestroy", ("ptr queue",)),),
+        "load": (Call("cndrv", "cnModuleLoad", ("text path", "out module")),),
+        "unload": (Call("cndrv", "cnModuleUnload", ("ptr module",)),),
+        "find": (Call("cndrv", "cnModuleGetKernel", ("ptr module", "text symbol", "out kernel")),),
+        "launch": (
+            Call(
+                "cndrv",
+                "cnInvokeKernel",
+                (
+                    "ptr kernel",
+                    "u32 tasks",
+                    "u32 1",
+                    "u32 1",
+                    f"u32 {BLOCK}",
+                    "u32 0",
+                    "ptr queue",
+                    "ptr arguments",
+                    "ptr 0",
+                ),
+            ),
+        ),
+        "wait": (Call("cnrt", "cnrtQueueSync", ("ptr queue",)),),
+    },
+    error={"cnrt": _CNRT_ERROR, "cndrv": Call("cndrv", "cnGetErrorString", ("i32 status", "out text"))},
+    host_kernels=False,
+)
+
+# By the setting `cnrt` of a profile.
+GENERATIONS: Mapping[int, Abi] = {4: CNRT4, 6: CNRT6}

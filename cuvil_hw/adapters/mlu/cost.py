@@ -1,0 +1,29 @@
+"""Analytic time of a kernel under a tiling. It ranks schedules; it is no measurement, and nothing ran on an MLU."""
+
+from __future__ import annotations
+
+from cuvil_hw.adapters.mlu.tile import Tile
+from cuvil_hw.profile import Profile
+from cuvil_hw.schedule.space import Estimate
+
+# Nominal cycles: of one scalar operation on values in NRAM, and of starting one copy. Cambricon publishes neither.
+_SCALAR_CYCLES = 4.0
+_COPY_CYCLES = 500.0
+
+
+def estimate(tile: Tile, profile: Profile) -> Estimate:
+    """The busiest core's tiles one after the other: its copies at its share of the bandwidth, then its arithmetic."""
+    cores = cores_of(profile)
+    bytes_per_cycle = profile.setting("bandwidth_gb_s", 100.0) * 1e9 / profile.clock_hz / cores
+    busy = -(-tile.count // cores)
+    ops = sum(tile.kernel.op_counts().values()) + tile.kernel.type.size
+    shared = sum(r.bytes for r in tile.staged if r.fixed)
+    moved = tile.output_bytes + sum(r.bytes for r in tile.staged if not r.fixed)
+    copies = 1 + sum(not r.fixed for r in tile.staged)
+    each = moved / bytes_per_cycle + copies * _COPY_CYCLES + ops / max(tile.count, 1) * _SCALAR_CYCLES
+    cycles = busy * each + shared / bytes_per_cycle
+    return Estimate(cycles / profile.clock_hz, max(1, round(cycles)), {"nram": float(tile.nram_bytes)})
+
+
+def cores_of(profile: Profile) -> int:
+    return profile.setting("clusters", 1) * profile.setting("cores_per_cluster", 4)

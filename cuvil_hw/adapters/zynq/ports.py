@@ -1,0 +1,96 @@
+"""How arrays cross a design's AXI4-Stream ports, and the digest that says which hardware a design needs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import ArtifactError
+from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime.device import Array
+
+_HARDWARE = "src/"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPort:
+    """One AXI4-Stream port. `direction`: "in" or "out" of the design; `order`: logical dimension of each streamed one;
+    `bits`: of a stream word. A sample fills whole words, zero padded (cuvil_hls.h says how)."""
+
+    name: str
+    direction: str
+    shape: tuple[int, ...]
+    dtype: str
+    order: tuple[int, ...]
+    bits: int
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of one sample's array."""
+        return prod(self.shape) * dtypes.to_numpy(self.dtype).itemsize
+
+    @property
+    def words(self) -> int:
+        """Stream words of one sample."""
+        return -(-self.payload_bytes // (self.bits // 8))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes that one sample takes on the stream, padding included."""
+        return self.words * (self.bits // 8)
+
+    def pack(self, samples: Array, rows: Array) -> None:
+        """Write N samples (N, *shape) into the first N rows of `rows` (uint8, at least payload_bytes wide). Bytes
+        behind the payload keep what they hold."""
+        ordered = np.ascontiguousarray(samples.transpose(0, *(d + 1 for d in self.order)))
+        raw = ordered.astype(ordered.dtype.newbyteorder("<"), copy=False).view(np.uint8)
+        rows[: len(samples), : self.payload_bytes] = raw.reshape(len(samples), -1)
+
+    def unpack(self, rows: Array) -> Array:
+        """The reverse: a fresh array (N, *shape) of the container dtype."""
+        dtype = dtypes.to_numpy(self.dtype)
+        raw = np.array(rows[:, : self.payload_bytes], np.uint8)
+        streamed = raw.view(dtype.newbyteorder("<")).reshape(len(rows), *(self.shape[d] for d in self.order))
+        logical = streamed.transpose(0, *(int(d) + 1 for d in np.argsort(self.order)))
+        return np.array(logical, dtype, order="C")
+
+
+def stream_ports(info: Mapping[str, Any]) -> tuple[tuple[StreamPort, ...], tuple[StreamPort, ...]]:
+    """Inputs and outputs of a design, from its plan's info. Raises ArtifactError when that is malformed."""
+    try:
+        bits = int(info["axis_bits"])
+        inputs, outputs = (
+            tuple(
+                StreamPort(str(p["name"]), way, tuple(p["shape"]), str(p["dtype"]), tuple(p["order"]), bits)
+                for p in info[key]
+            )
+            for key, way in (("inputs", "in"), ("outputs", "out"))
+        )
+    except (KeyError, TypeError, ValueError) as e:
+        raise ArtifactError(f"the design's ports are malformed ({e!r}); compile it again") from e
+    if bits not in (8, 16, 32, 64):
+        raise ArtifactError(f"the design's streams have {bits} bits, not 8, 16, 32 or 64; compile it again")
+    return inputs, outputs
+
+
+def design_digest(sources: Mapping[str, bytes], info: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) over what decides the hardware: the HLS sources (paths below src/) and the ports. Readme, golden
+    vectors and scripts don't count, so that a bitstream outlives a change of theirs."""
+    listing = {p: hashlib.sha256(d).hexdigest() for p, d in sources.items() if p.startswith(_HARDWARE)}
+    facts = {key: info[key] for key in ("top", "axis_bits", "inputs", "outputs")}
+    return hashlib.sha256(canonical.dump({"sources": listing, **facts})).hexdigest()
+
+
+def folder_digest(folder: Path, info: Mapping[str, Any]) -> str:
+    """`design_digest` of a project's folder."""
+    files = {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted((folder / "src").rglob("*")) if p.is_file()
+    }
+    return design_digest(files, info)

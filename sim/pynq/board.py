@@ -1,0 +1,211 @@
+"""A Zynq board as the `pynq` package sees one: its device class over memory, clocks and DMAs that are simulated.
+
+Product code runs on it unchanged; only `pynq.Device.active_device` has to be set to it. What "is in" a bitstream is
+found by the SHA-256 of its bytes in `designs`, so that a file that was overwritten is another design, as on a board.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pynq.buffer import PynqBuffer
+from pynq.pl_server.device import Device
+from pynqmetadata.frontends import Metadata
+from pynqmetadata.views.runtime import RuntimeMetadataParser
+
+from cuvil_hw.adapters.zynq import hwh
+from cuvil_hw.adapters.zynq.ports import StreamPort
+from cuvil_hw.runtime.device import Loaded
+from sim.pynq.dma import MM2S, S2MM, Engine, Fabric, Memory, Samples, Stream
+
+SLCR, CRL_APB, CRF_APB = 0xF800_0000, 0xFF5E_0000, 0xFD1A_0000
+CHANNEL_BYTES = 0x30
+
+
+@dataclass
+class Design:
+    """What a bitstream does: the loaded HLS simulator of a design, and its ports."""
+
+    simulator: Loaded
+    inputs: tuple[StreamPort, ...]
+    outputs: tuple[StreamPort, ...]
+    part: str
+
+    def compute(self, samples: list[Samples]) -> list[Samples]:
+        """Bytes of samples in, bytes of samples out, by the compiled HLS C++."""
+        arrays = []
+        for port, raw in zip(self.inputs, samples, strict=True):
+            rows = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), port.payload_bytes)
+            arrays.append(port.unpack(rows))
+        results, _ = self.simulator.run(arrays)
+        out = []
+        for port, array in zip(self.outputs, results, strict=True):
+            rows = np.zeros((len(array), port.sample_bytes), np.uint8)
+            port.pack(array, rows)
+            # `keep` of the last word: a DMA writes the payload's bytes only.
+            out.append([bytes(row[: port.payload_bytes]) for row in rows])
+        return out
+
+
+@dataclass
+class Faults:
+    """What goes wrong on the fabric that is programmed next, by port. `stop_words`: the stream of a port stands still
+    after that many words; `corrupt`: that many samples of an output come with a wrong bit."""
+
+    stop_words: dict[str, int] = field(default_factory=dict)
+    corrupt: dict[str, int] = field(default_factory=dict)
+
+
+class SimulatedBoard(Device):
+    """See the module. `memory_at`: physical address of the memory that buffers come from."""
+
+    _probe_priority_ = 7_201
+
+    @classmethod
+    def _probe_(cls) -> list[Device]:
+        return []  # only there when somebody makes one
+
+    def __init__(self, arch: str = "armv7l", memory_at: int = 0x1000_0000, memory_bytes: int = 64 << 20) -> None:
+        super().__init__("cuvil-simulated")
+        self.name = "cuvil-simulated"
+        self.arch = arch
+        self.capabilities = {"REGISTER_RW": True}
+        self.timestamp = ""
+        self.bitfile_name = ""
+        self.designs: dict[str, Design] = {}
+        self.faults = Faults()
+        self.programmed: list[str] = []  # SHA-256 of each bitstream, in order
+        self.transfers = 0
+        self.memory = Memory(memory_at, np.zeros(memory_bytes, np.uint8))
+        self._free = memory_at
+        self._plain: dict[int, int] = _clock_registers(arch)
+        self._fabric: Fabric | None = None
+        self._core: int | None = None
+        self._lock = threading.RLock()
+
+    def get_bitfile_metadata(self, bitfile_name: str, partial: bool = False) -> Any:
+        parser = RuntimeMetadataParser(Metadata(input=str(Path(bitfile_name).with_suffix(".hwh"))))
+        parser.refresh_hierarchy_dict()
+        return parser
+
+    def gen_cache(self, bitstream: Any, parser: Any = None) -> None:
+        """Nothing is cached: metadata is read anew for each bitstream."""
+
+    def download(self, bitstream: Any, parser: Any = None) -> None:
+        content = Path(bitstream.bitfile_name).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self.designs:
+            raise RuntimeError(f"the configuration logic refuses this bitstream ({digest[:12]})")
+        design = self.designs[digest]
+        text = Path(bitstream.bitfile_name).with_suffix(".hwh").read_bytes()
+        with self._lock:
+            self._configure(design, hwh.read(text))
+            self.programmed.append(digest)
+        super().post_download(bitstream, parser, self.name)
+
+    def _configure(self, design: Design, hardware: hwh.Hardware) -> None:
+        wiring = hwh.wire(hardware, design.inputs, design.outputs, design.part)
+        engines: dict[int, Engine] = {}
+        streams: dict[str, Stream] = {}
+        for channel in (*wiring.inputs, *wiring.outputs):
+            port = channel.port
+            stop = self.faults.stop_words.get(port.name)
+            stream = Stream(
+                port.sample_bytes, port.payload_bytes, None if stop is None else stop * port.bits // 8,
+                self.faults.corrupt.get(port.name, 0),
+            )  # fmt: skip
+            streams[port.name] = stream
+            side, at = (MM2S, 0) if port.direction == "in" else (S2MM, CHANNEL_BYTES)
+            bits = int(channel.reach[1]).bit_length()
+            engines[channel.base + at] = Engine(side, stream, self.memory, bits)
+        self._fabric = Fabric(
+            engines,
+            [streams[p.name] for p in design.inputs],
+            [streams[p.name] for p in design.outputs],
+            design.compute,
+            running=not wiring.started_by_register,
+        )
+        cores = [r.base for r in hardware.regions if r.instance == wiring.core and r.kind == "REGISTER"]
+        self._core = cores[0] if cores else None
+
+    def read_registers(self, address: int, length: int) -> bytes:
+        with self._lock:
+            return b"".join(struct.pack("<I", self._read(address + n)) for n in range(0, length, 4))[:length]
+
+    def write_registers(self, address: int, data: bytes) -> None:
+        with self._lock:
+            for n in range(0, len(data), 4):
+                self._write(address + n, int.from_bytes(bytes(data[n : n + 4]), "little"))
+
+    def _engine(self, address: int) -> tuple[Engine, int] | None:
+        for base, engine in self._fabric.engines.items() if self._fabric is not None else ():
+            if base <= address < base + CHANNEL_BYTES:
+                return engine, address - base
+        return None
+
+    def _read(self, address: int) -> int:
+        found = self._engine(address)
+        if found is not None:
+            assert self._fabric is not None
+            self._fabric.settle()
+            return found[0].read(found[1])
+        return self._plain.get(address, 0)
+
+    def _write(self, address: int, value: int) -> None:
+        found = self._engine(address)
+        if found is None:
+            self._plain[address] = value
+            if self._fabric is not None and address == self._core:
+                self._fabric.running = bool(value & 1)
+            return
+        engine, offset = found
+        self.transfers += offset == 0x28
+        engine.write(offset, value)
+
+    def allocate(self, shape: tuple[int, ...], dtype: Any, **_: Any) -> PynqBuffer:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        address = -(-self._free // 4096) * 4096
+        if not self.memory.holds(address, size):
+            raise MemoryError(f"no {size} bytes of contiguous memory are left")
+        self._free = address + size
+        at = address - self.memory.base
+        view = self.memory.data[at : at + size]
+        return PynqBuffer(shape, dtype, buffer=view, device=self, device_address=address, coherent=False)
+
+    def flush(self, *_: Any) -> None:
+        """Caches aren't simulated: memory is always what was written."""
+
+    def invalidate(self, *_: Any) -> None:
+        """See flush."""
+
+
+def _clock_registers(arch: str) -> dict[int, int]:
+    """Registers that pynq's clock code reads before it sets dividers, at values as after reset of a running board: a
+    PLL of 30 × 33.3 MHz, every fabric clock from it (UG585, UG1087)."""
+    if arch == "armv7l":
+        pll = 30 << 12
+        clocks = {SLCR + at: pll for at in (0x100, 0x104, 0x108)}
+        return clocks | {SLCR + 0x170 + 0x10 * n: 10 << 8 | 1 << 20 for n in range(4)}
+    pll = 45 << 8
+    clocks = {base + at: pll for base in (CRL_APB, CRF_APB) for at in (0x20, 0x2C, 0x30, 0x38)}
+    return clocks | {CRL_APB + 0xC0 + 4 * n: 1 << 24 | 10 << 8 | 1 << 16 for n in range(4)}
+
+
+def bit_file(content: bytes, part: str, design: str, user_id: int = 0xFFFF_FFFF) -> bytes:
+    """A .bit with a valid header around `content`, as write_bitstream lays it out."""
+
+    def text(tag: int, value: str) -> bytes:
+        raw = value.encode() + b"\0"
+        return bytes([tag]) + struct.pack(">H", len(raw)) + raw
+
+    named = f"{design};UserID={user_id:#010X};Version=2022.1"
+    short = part.removeprefix("xc").replace("-", "")
+    head = struct.pack(">H", 9) + b"\x0f\xf0\x0f\xf0\x0f\xf0\x0f\xf0\x00" + struct.pack(">H", 1)
+    fields = text(0x61, named) + text(0x62, short) + text(0x63, "2026/01/01") + text(0x64, "00:00:00")
+    return head + fields + b"\x65" + struct.pack(">I", len(content)) + content

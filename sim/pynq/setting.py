@@ -1,0 +1,70 @@
+"""Puts a simulated board in place of a real one, and bitstreams for it into the registry."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pynq import Device
+from pynq.ps import Clocks
+
+from cuvil_hw.adapters.zynq import bitstreams, shell
+from cuvil_hw.adapters.zynq.device import Simulator
+from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.artifact import SOURCES, Artifact
+from cuvil_hw.runtime.device import DeviceProgram
+from sim.pynq.board import Design, SimulatedBoard, bit_file
+
+
+@contextmanager
+def active(board: SimulatedBoard | None = None) -> Iterator[SimulatedBoard]:
+    """pynq's active device is `board` (None: a new one) meanwhile."""
+    board = board if board is not None else SimulatedBoard()
+    before = vars(Device).get("_active_device")
+    Device.active_device = board
+    if "_real_instance" in vars(Clocks):
+        del Clocks._real_instance  # pynq keeps the clocks of the device that it saw first
+    try:
+        yield board
+    finally:
+        Device.active_device = before
+
+
+def design_of(artifact: Artifact) -> tuple[str, Design]:
+    """An artifact's digest and its design, compiled by the HLS simulator."""
+    manifest = artifact.manifest
+    sources = {n.removeprefix(SOURCES): d for n, d in artifact.files.items() if n.startswith(SOURCES)}
+    inputs, outputs = stream_ports(manifest.info)
+    with tempfile.TemporaryDirectory(prefix="cuvil-board-") as folder:
+        container.extract(artifact, Path(folder))
+        program = DeviceProgram(
+            manifest.model, Path(folder), manifest.device_inputs, manifest.device_outputs, manifest.info
+        )
+        simulator = Simulator(manifest.model, counting=False).load(program)
+    design = Design(simulator, inputs, outputs, str(manifest.profile["part"]))
+    return design_digest(sources, manifest.info), design
+
+
+def register(
+    board: SimulatedBoard, artifact: Artifact, *, content: bytes = b"0123", started_by_register: bool = False
+) -> bitstreams.Entry:
+    """Make a bitstream of an artifact for the simulated board, and add it to the registry as a user would."""
+    digest, design = design_of(artifact)
+    clock_hz = float(artifact.manifest.profile["clock_hz"])
+    bit = bit_file(content, design.part, "shell_wrapper", int(digest[:8], 16))
+    board.designs[hashlib.sha256(bit).hexdigest()] = design
+    hardware = shell.standard_hwh(
+        design.inputs, design.outputs, design.part, clock_hz, started_by_register=started_by_register
+    )
+    return bitstreams.add(
+        bit,
+        hardware,
+        design=digest,
+        part=design.part,
+        ports=(design.inputs, design.outputs),
+        shell=shell.SHELL,
+    )
