@@ -42,7 +42,7 @@ def table(op: memref.GlobalOp, name: str, lang: Lang, constants: Mapping[str, np
 def _signless(array: npt.NDArray[Any], bits: int) -> Any:
     """Values as the signed numbers that have the same low `bits` bits, as nested lists."""
     if bits == 1 or array.dtype == np.bool_:
-        return array.astype(np.int8).tolist()
+        return (array != 0).astype(np.int8).tolist()
     if array.dtype.kind == "u":
         if bits == 64:
             return array.view(np.int64).tolist()

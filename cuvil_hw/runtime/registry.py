@@ -28,12 +28,14 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ADAPTERS: {
         "cpu": "cuvil_hw.adapters.cpu.adapter:CpuAdapter",
         "cuda": "cuvil_hw.adapters.cuda.adapter:CudaAdapter",
+        "agilex": "cuvil_hw.adapters.agilex.adapter:AgilexAdapter",
         "mlu": "cuvil_hw.adapters.mlu.adapter:MluAdapter",
         "zynq": "cuvil_hw.adapters.zynq.adapter:ZynqAdapter",
     },
     DEVICES: {
         "cpu": "cuvil_hw.adapters.cpu.device:open_device",
         "cuda": "cuvil_hw.adapters.cuda.device:open_device",
+        "agilex": "cuvil_hw.adapters.agilex.device:open_device",
         "mlu": "cuvil_hw.adapters.mlu.device:open_device",
         "zynq": "cuvil_hw.adapters.zynq.device:open_device",
     },

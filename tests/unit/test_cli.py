@@ -201,7 +201,7 @@ def test_targets(capsys: pytest.CaptureFixture[str]) -> None:
     ("text", "line", "key", "said"),
     [
         ("extends: pynq-z2\nclock_mhz: fast\n", 4, "clock_mhz", "clock_mhz"),
-        ("adapter: foo\nclock_mhz: 100\n", 3, "adapter", "no plug-in 'foo' in cuvil.adapters; there are: cpu, zynq"),
+        ("adapter: foo\nclock_mhz: 100\n", 3, "adapter", "no plug-in 'foo' in cuvil.adapters; there are: agilex, cpu"),
         (
             "adapter: zynq\nclock_mhz: 100\nresources:\n  lut: {limit: 9}\n",
             6,

@@ -25,8 +25,10 @@ class Fabric:
     """One FPGA family.
 
     `dsp_a`, `dsp_b`: signed operand widths of a multiplier block; `ram_shapes`: (depth, width) of the block memory
-    counted on the axis `ram`; `lutram_bits`: bits of distributed memory in one LUT; names of the axes of the
-    profile.
+    counted on the axis `ram`; `lutram_bits`: depth of one unit of distributed memory; names of the axes of the
+    profile. `dsp_parts`: (a, b, n) where one block makes n products of such operands, narrowest first. Logic is
+    reckoned in LUTs of six inputs: `cell` of the profile's units do the work of one. A unit of distributed memory
+    is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
     """
 
     dsp_a: int
@@ -38,6 +40,11 @@ class Fabric:
     ram: str = "bram18"
     dsp: str = "dsp"
     lutram: str = "lutram"
+    dsp_parts: tuple[tuple[int, int, int], ...] = ()
+    cell: float = 1.0
+    lutram_width: int = 1
+    lutram_luts: float = 1.0
+    shift_registers: bool = True
 
 
 @dataclass(slots=True)
@@ -59,7 +66,7 @@ class Use:
 
     def axes(self, fabric: Fabric) -> dict[str, float]:
         return {
-            fabric.lut: float(ceil(self.lut)),
+            fabric.lut: float(ceil(self.lut * fabric.cell)),
             fabric.ff: float(ceil(self.ff)),
             fabric.ram: float(ceil(self.ram)),
             fabric.dsp: float(ceil(self.dsp)),
@@ -79,10 +86,16 @@ def block_rams(fabric: Fabric, depth: int, width: int) -> int:
     return min(ceil(depth / d) * ceil(width / w) for d, w in fabric.ram_shapes) if depth and width else 0
 
 
-def distributed(fabric: Fabric, depth: int, width: int) -> int:
+def distributed_units(fabric: Fabric, depth: int, width: int) -> int:
+    """Units of distributed memory that hold `depth` words of `width` bits."""
+    return ceil(depth / fabric.lutram_bits) * ceil(width / fabric.lutram_width)
+
+
+def distributed(fabric: Fabric, depth: int, width: int) -> float:
     """LUTs that hold `depth` words of `width` bits, the output multiplexer included for deep ones."""
     banks = ceil(depth / fabric.lutram_bits)
-    return width * (banks + (ceil(banks / 4) if banks > 1 else 0)) if depth else 0
+    choice = width * ceil(banks / 4) if banks > 1 else 0
+    return distributed_units(fabric, depth, width) * fabric.lutram_luts + choice
 
 
 def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> None:
@@ -91,13 +104,17 @@ def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> 
         use.ram += block_rams(fabric, depth, width)
     else:
         use.lut += distributed(fabric, depth, width)
-        use.lutram += ceil(depth / fabric.lutram_bits) * width
+        use.lutram += distributed_units(fabric, depth, width)
 
 
-def multiplier_blocks(fabric: Fabric, a: int, b: int) -> int:
-    """DSP blocks of one signed a × b product, tiled. A product by at most one bit is a selection."""
+def multiplier_blocks(fabric: Fabric, a: int, b: int) -> float:
+    """DSP blocks of one signed a × b product, tiled; a part of one where several products share it. A product by at
+    most one bit is a selection."""
     if min(a, b) <= 1:
         return 0
+    for wide, narrow, products in fabric.dsp_parts:
+        if max(a, b) <= max(wide, narrow) and min(a, b) <= min(wide, narrow):
+            return 1 / products
 
     def tiles(operand: int, port: int) -> int:
         """The tile with the sign fills the port; the others are unsigned and leave its sign bit free."""
@@ -110,8 +127,15 @@ def multiplier_blocks(fabric: Fabric, a: int, b: int) -> int:
 
 
 def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
-    """A FIFO (FINN's form: 2·⌈log2 d⌉ + ⌈d/32⌉·⌈w/2⌉ LUTs in shift registers, block memory beyond 1,024 bits)."""
+    """A FIFO (FINN's form: 2·⌈log2 d⌉ + ⌈d/32⌉·⌈w/2⌉ LUTs in shift registers, block memory beyond 1,024 bits;
+    without such registers two words in flip-flops, more in a memory)."""
     use = Use(lut=2 * ceil(log2(max(depth, 2))) + 12, ff=2 * ceil(log2(max(depth, 2))) + width)
+    if not fabric.shift_registers:
+        if depth <= 2:
+            use.ff += width
+        else:
+            memory(use, fabric, depth, width)
+        return use
     if depth * width <= 1024 or depth <= 32:
         use.lut += ceil(depth / 32) * ceil(width / 2)
         use.lutram += ceil(depth / 32) * ceil(width / 2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import FunctionType, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.fpga import cost, fifo, fold, process
@@ -181,6 +181,7 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
         for s in n.outputs:
             op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name])
             op.attributes["cuvil.name"] = StringAttr(s.name)
+            op.attributes["cuvil.words"] = IntegerAttr(s.words, i32)  # that cross it for one sample
             block.add_op(op)
             values[s.name] = op.output
     for n in net.nodes:

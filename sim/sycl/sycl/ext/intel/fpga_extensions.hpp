@@ -1,0 +1,33 @@
+// sycl::ext::intel::pipe on the host. CAPACITY is what hardware gets; here a pipe grows.
+#ifndef CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
+#define CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
+
+#include <sycl/sycl.hpp>
+
+namespace sycl::ext::intel {
+
+template <class Name, class T, std::int32_t CAPACITY = 0> class pipe {
+    static_assert(CAPACITY >= 0, "a pipe has room for 0 or more words");
+
+    static simulation::fifo<T> &fifo() {
+        static simulation::fifo<T> held(__PRETTY_FUNCTION__);
+        return held;
+    }
+
+public:
+    using value_type = T;
+    static constexpr std::int32_t min_capacity = CAPACITY;
+
+    static T read() {
+        auto &words = fifo();
+        if (words.held.empty()) throw std::runtime_error("pipe " + simulation::pipe_name(words.name) + " is read while empty");
+        const T word = words.held.front();
+        words.held.pop_front();
+        return word;
+    }
+    static void write(const T &word) { fifo().held.push_back(word); }
+};
+
+}  // namespace sycl::ext::intel
+
+#endif

@@ -1,0 +1,68 @@
+// The part of SYCL 2020 that emitted designs use, on the host and without threads: a task runs when it is submitted.
+// A pipe holds whatever is written; reading from an empty one, or leaving words in one, is an error.
+#ifndef CUVIL_SIM_SYCL_HPP
+#define CUVIL_SIM_SYCL_HPP
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace sycl {
+
+class event {
+public:
+    void wait() const {}
+};
+
+namespace simulation {
+
+// Every pipe that was used, so that a run can check that all words were taken.
+struct fifo_base {
+    virtual ~fifo_base() = default;
+    virtual std::size_t words() const = 0;
+    virtual void clear() = 0;
+    std::string name;
+};
+
+inline std::vector<fifo_base *> &fifos() {
+    static std::vector<fifo_base *> all;
+    return all;
+}
+
+template <class T> struct fifo : fifo_base {
+    std::deque<T> held;
+    explicit fifo(const char *pretty) {
+        name = pretty;
+        fifos().push_back(this);
+    }
+    std::size_t words() const override { return held.size(); }
+    void clear() override { held.clear(); }
+};
+
+// "… [with Name = x0_id; …]" → "x0": what the compiler says a pipe function is.
+inline std::string pipe_name(const std::string &pretty) {
+    const std::size_t at = pretty.find("Name = ");
+    if (at == std::string::npos) return pretty;
+    std::string name = pretty.substr(at + 7, pretty.find_first_of(";]", at) - at - 7);
+    const std::size_t end = name.rfind("_id");
+    return end == std::string::npos ? name : name.substr(0, end);
+}
+
+}  // namespace simulation
+
+class queue {
+public:
+    template <class Name, class Task> event single_task(const Task &task) {
+        task();
+        return event();
+    }
+    void wait() {}
+};
+
+}  // namespace sycl
+
+#endif
