@@ -136,8 +136,7 @@ def insert(program: Program, anchor: Operation) -> Inserter:
 
 def replace(operation: Operation, *values: SSAValue) -> None:
     """Every use of the results becomes a use of `values`; the operation goes, and with it what only it read: a dead
-    reader would
-    hide that a value has one reader."""
+    reader would hide that a value has one reader."""
     for result, value in zip(operation.results, values, strict=True):
         result.replace_all_uses_with(value)
     dead = [operation]

@@ -4,12 +4,12 @@ before: %1 = conv %x, %w, %b; %2 = rescale %1; %3 = clamp %2
 after:  %3 = group "conv_0" (%x, %w, %b) { conv; rescale; clamp }
 
 A group is an anchor (an op that reduces) with the elementwise ops that follow it, or a tree of elementwise ops alone,
-or one
-view. Constants stay outside, as operands; a constant that is broadcast is broadcast inside.
+or one view. Constants stay outside, as operands; a constant that is broadcast is broadcast inside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -31,6 +31,9 @@ ELEMENTWISE = frozenset({
 GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
 VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat"]) | GATHERS
 PROLOGUE = VIEWS - GATHERS - {"concat"}
+# A kernel's expression is walked by recursion: without a bound a chain of some hundred ops would end in RecursionError.
+# Far above what a layer with its epilogue has.
+MAX_OPS = 32
 
 
 @dataclass(eq=False)
@@ -48,8 +51,7 @@ class Group:
 
 def run(program: Program, residual_epilogue: bool = False, prologue_views: bool = True) -> None:
     """`residual_epilogue`: an elementwise op after an anchor may read one more computed tensor, such as a skip
-    connection.
-    `prologue_views`: a view or pad that one group alone reads is computed inside it."""
+    connection. `prologue_views`: a view or pad that one group alone reads is computed inside it."""
     block = program.block
     spread_constants(program)
     groups: dict[Operation, Group] = {}
@@ -61,7 +63,7 @@ def run(program: Program, residual_epilogue: bool = False, prologue_views: bool 
             pull(operation, groups)
     distinct = list(dict.fromkeys(groups[o] for o in order if o in groups))
     for number, group in enumerate(sorted(distinct, key=lambda g: order[g.ops[-1]])):
-        emit(block, group, number)
+        emit(block, group, number, order)
 
 
 def spread_constants(program: Program) -> None:
@@ -94,6 +96,8 @@ def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual:
         group = groups.get(owner(value))  # type: ignore[arg-type]
         if group is None or not group.open or users(value) != [operation]:
             continue
+        if sum(len(g.ops) for g in (*joined, group)) >= MAX_OPS:
+            continue
         if group.anchor is None or (not any(g.anchor is not None for g in joined) and (residual or len(computed) == 1)):
             joined.append(group)
         else:
@@ -114,8 +118,7 @@ def put(
 
 
 def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
-    """Take the ops off the end of a group that only widen its result, so that the narrow tensor is what crosses
-    over."""
+    """Take the ops off the end of a group that only widen its result, so that the narrow tensor crosses over."""
     taken: list[level1.TensorOp] = []
     while len(group.ops) > 1 and group.ops[-1] is not group.anchor:
         last = group.ops[-1]
@@ -138,26 +141,24 @@ def bits(value: SSAValue) -> int:
 def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
     """A view alone in its group goes into the only group that reads it."""
     group = groups[operation]
-    if (
-        group.anchor is not None
-        or not all(mnemonic(o) in PROLOGUE for o in group.ops)
-        or group.ops[-1] is not operation
-    ):
+    alone = group.anchor is None and all(mnemonic(o) in PROLOGUE for o in group.ops)
+    if not alone or group.ops[-1] is not operation:
         return
     readers = {id(groups[u]): groups[u] for u in users(operation.results[0]) if u in groups}
     if len(readers) != 1 or any(u not in groups for u in users(operation.results[0])):
         return
     reader = next(iter(readers.values()))
+    if len(reader.ops) + len(group.ops) > MAX_OPS:
+        return
     reader.ops[:0] = [o for o in group.ops if o not in reader.ops]
     for o in group.ops:
         groups[o] = reader
 
 
-def emit(block: Block, group: Group, number: int) -> None:
-    """Replace the ops by a group operation at the place of the last one."""
+def emit(block: Block, group: Group, number: int, order: Mapping[Operation, int]) -> None:
+    """Replace the ops by a group operation at the place of the last one. `order`: of the ops in the block."""
     main = group.anchor or group.ops[-1]
-    place = {o: i for i, o in enumerate(block.ops)}
-    ops = sorted(group.ops, key=lambda o: place[o])
+    ops = sorted(group.ops, key=order.__getitem__)
     inside = set(ops)
     inputs = list(dict.fromkeys(v for o in ops for v in o.operands if owner(v) not in inside))
     result, anchor = ops[-1].results[0], ops[-1]

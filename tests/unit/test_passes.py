@@ -14,6 +14,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.passes import PASSES, batch_norm, dce, decompose, edit, fold, fuse, matmul, run_pipeline
+from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -213,6 +214,25 @@ def test_fusion_invariants_on_a_branching_network() -> None:
     assert ["pad", "max_pool"] in [names for _, names in groups]
     for got, expected in zip(evaluate(p, [x]), want, strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_a_long_chain_becomes_several_kernels() -> None:
+    b = builder(1, 4)
+    y = b.input(0)
+    for _ in range(200):
+        y = b.op(ops.Sin(), y)
+    for _ in range(100):
+        y = b.op(ops.Transpose((1, 0)), y)
+    p = b.finish([("y", y)])
+    x = f32(1, 4)
+    want = evaluate(p, [x])[0]
+    fuse.run(p)
+    p.verify()
+    sizes = [len(names) for _, names in grouped(p)]
+    assert sum(sizes) == 300
+    assert max(sizes) == fuse.MAX_OPS
+    np.testing.assert_array_equal(evaluate(p, [x])[0], want)
+    assert len(kernel_graph(p).kernels) == len(sizes)  # every expression is shallow enough to be walked
 
 
 def test_views_stay_apart_without_prologues() -> None:
