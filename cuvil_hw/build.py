@@ -8,11 +8,16 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
+
+_running: dict[int, subprocess.Popen[bytes]] = {}  # by the thread that waits for it
+_guard = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def _run(command: Command, folder: Path) -> None:
         )
     except OSError as e:
         raise BuildFailed(command.argv, -1, f"could not be started to {command.purpose}: {e}") from e
-    with process:
+    with process, _listed(process):
         try:
             output, _ = process.communicate(timeout=command.timeout_s)
         except BaseException as e:
@@ -117,6 +122,27 @@ def _run(command: Command, folder: Path) -> None:
             raise
     if process.returncode != 0:
         raise BuildFailed(command.argv, process.returncode, output.decode(errors="replace"))
+
+
+@contextmanager
+def _listed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    thread = threading.get_ident()
+    with _guard:
+        _running[thread] = process
+    try:
+        yield
+    finally:
+        with _guard:
+            _running.pop(thread, None)
+
+
+def stop(thread: int) -> None:
+    """End the command that `execute` runs in another thread (its identifier) at this moment, if any; BuildFailed
+    follows there."""
+    with _guard, suppress(ProcessLookupError):
+        process = _running.get(thread)
+        if process is not None and process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def check_paths(names: Iterable[str]) -> None:

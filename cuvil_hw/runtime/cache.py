@@ -70,6 +70,18 @@ def cached_build(plan: BuildPlan, extra_key: str = "") -> Path:
     return entry
 
 
+def cached(plan: BuildPlan, extra_key: str = "") -> Path | None:
+    """The whole entry that `cached_build` would return without building; None if there is none. Raises ToolNotFound
+    and CuvilError as `cached_build` does."""
+    entry = entry_path(plan, extra_key)
+    return entry if _damage(entry, plan) is None else None
+
+
+def entry_path(plan: BuildPlan, extra_key: str = "") -> Path:
+    """Where the plan's entry is, or would be. Raises as `cached` does."""
+    return root() / build_key(plan, extra_key)
+
+
 def build_key(plan: BuildPlan, extra_key: str = "") -> str:
     """SHA-256 (hex) over everything that the products depend on: plan, tools, machine, environment, package version."""
     tools = {c.argv[0]: _tool_digest(c.argv[0]) for c in plan.commands if not c.optional}

@@ -1,8 +1,5 @@
-// C ABI runner of a generated HLS top function. The whole of a generated runner file is:
-//
-//   #include "top.h"          // void top(hls::stream<ap_axiu<64, 0, 0, 0> >& in0, …, hls::stream<…>& out0, …);
-//   #include <cuvil_sim.h>
-//   CUVIL_SIM_RUNNER(top, 1)  // the first 1 parameters are inputs, the others outputs
+// Runner of a generated HLS design behind a C ABI. A translation unit that includes this file, and nothing more, is the
+// runner of whatever design it is linked with (cuvil_sim_design.h).
 //
 // It exports:
 //   int cuvil_sim_run(const void* const* inputs, void* const* outputs, const long* in_bytes, const long* out_bytes,
@@ -10,6 +7,8 @@
 //       Runs top once per sample. inputs[i] holds samples * in_bytes[i] bytes, outputs[i] room for samples * out_bytes[i];
 //       the byte counts are those of one sample's array. 0: done; 1: failed, `error` holds a text that names the sample
 //       (the lowest one that failed).
+//   void cuvil_sim_set_first(long first)
+//       The number of the first sample of the coming runs, where one batch is run in parts. It is 0 at first.
 //   void cuvil_sim_set_threads(int threads)
 //       Worker threads; 0: as the environment's CUVIL_SIM_THREADS says, else one per hardware thread. Samples are
 //       independent, results don't depend on it. A top with plain `static` variables needs 1 (see CUVIL_STATIC).
@@ -21,8 +20,7 @@
 #ifndef CUVIL_SIM_H
 #define CUVIL_SIM_H
 
-#include <ap_axi_sdata.h>
-#include <hls_stream.h>
+#include <cuvil_sim_design.h>
 
 #include <atomic>
 #include <cstdint>
@@ -30,14 +28,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #ifdef CUVIL_SIM_COUNT
@@ -49,6 +46,7 @@ namespace sim {
 
 struct Settings {
     int threads = 0;
+    long first = 0;
     unsigned long seed = 0;
     int stall_percent = 0;
 };
@@ -110,66 +108,79 @@ void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, l
     }
 }
 
-template <class Port> void prepare(Port& port) {
+// One port of one worker thread: its stream, filled or emptied by the DMA engine outside of the design.
+class Port {
+  public:
+    virtual ~Port() = default;
+    virtual void* stream() = 0;
+    virtual void feed_from(const unsigned char* bytes, long count) = 0;
+    virtual void collect_into(unsigned char* bytes, long count, int index) = 0;
+    virtual std::size_t words() const = 0;
+    virtual void forget() = 0;
+};
+template <int BITS> class PortOf : public Port {
+    hls::stream<ap_axiu<BITS, 0, 0, 0> > stream_;
+
+  public:
+    PortOf() {
 #ifdef CUVIL_SIM_BOUNDED
-    port.set_depth(SIZE_MAX);  // the DMA engines on both sides are outside of the design
-#else
-    (void)port;
+        stream_.set_depth(SIZE_MAX);  // the DMA engines on both sides are outside of the design
 #endif
-}
-template <class Port> void forget(Port& port) {
-    while (!port.empty()) port.read();
-}
+    }
+    void* stream() override { return &stream_; }
+    void feed_from(const unsigned char* bytes, long count) override { feed(stream_, bytes, count); }
+    void collect_into(unsigned char* bytes, long count, int index) override { collect(stream_, bytes, count, index); }
+    std::size_t words() const override { return const_cast<PortOf*>(this)->stream_.size(); }  // Xilinx's isn't const
+    void forget() override {
+        while (!stream_.empty()) stream_.read();
+    }
+};
 
 // The ports of one worker thread.
-template <class... PORT> class Ports {
-    std::tuple<PORT...> ports_;
-    int inputs_;
+class Ports {
+    const Design& design_;
+    std::vector<std::unique_ptr<Port> > ports_;
+    std::vector<void*> streams_;
 
-    template <std::size_t I> auto& port() { return std::get<I>(ports_); }
-    template <std::size_t I> int feed_one(const Job& job, long sample) {
-        if (static_cast<int>(I) < inputs_)
-            feed(port<I>(), static_cast<const unsigned char*>(job.inputs[I]) + sample * job.in_bytes[I], job.in_bytes[I]);
-        return 0;
+    static Port* make(int bits) {  // ap_axiu has no other widths
+        switch (bits) {
+            case 8: return new PortOf<8>();
+            case 16: return new PortOf<16>();
+            case 32: return new PortOf<32>();
+            default: return new PortOf<64>();
+        }
     }
-    template <std::size_t I> int collect_one(const Job& job, long sample) {
-        const int index = static_cast<int>(I) - inputs_;
-        if (index >= 0)
-            collect(port<I>(), static_cast<unsigned char*>(job.outputs[index]) + sample * job.out_bytes[index],
-                    job.out_bytes[index], index);
-        else if (!port<I>().empty())
-            throw std::runtime_error("input " + std::to_string(I) + " has " + std::to_string(port<I>().size()) +
-                                     " word(s) that the design never read");
-        return 0;
+
+  public:
+    explicit Ports(const Design& design) : design_(design) {
+        for (int i = 0; i < design.ports; ++i) {
+            ports_.emplace_back(make(design.bits[i]));
+            streams_.push_back(ports_.back()->stream());
+        }
+        clear();
     }
-    template <std::size_t... I> void run(void (*top)(PORT&...), const Job& job, long sample, std::index_sequence<I...>) {
-        const int fed[] = {0, feed_one<I>(job, sample)...};
-        top(port<I>()...);
-        const int collected[] = {0, collect_one<I>(job, sample)...};
-        (void)fed, (void)collected;
+    void run(const Job& job, long sample) {
+        const int inputs = design_.inputs;
+        for (int i = 0; i < inputs; ++i)
+            ports_[i]->feed_from(static_cast<const unsigned char*>(job.inputs[i]) + sample * job.in_bytes[i], job.in_bytes[i]);
+        design_.call(streams_.data());
+        for (int i = 0; i < inputs; ++i)
+            if (ports_[i]->words())
+                throw std::runtime_error("input " + std::to_string(i) + " has " + std::to_string(ports_[i]->words()) +
+                                         " word(s) that the design never read");
+        for (int i = 0; i < design_.ports - inputs; ++i)
+            ports_[inputs + i]->collect_into(static_cast<unsigned char*>(job.outputs[i]) + sample * job.out_bytes[i],
+                                             job.out_bytes[i], i);
 #ifdef CUVIL_SIM_STREAM
         if (hls::sim::leftover()[0]) throw std::runtime_error(hls::sim::leftover());
 #endif
     }
-    template <std::size_t... I> void clear(std::index_sequence<I...>) {
-        const int done[] = {0, (forget(port<I>()), 0)...};
-        (void)done;
+    void clear() {
+        for (const std::unique_ptr<Port>& port : ports_) port->forget();
 #ifdef CUVIL_SIM_STREAM
         hls::sim::leftover()[0] = 0;
 #endif
     }
-    template <std::size_t... I> Ports(int inputs, std::index_sequence<I...>) : inputs_(inputs) {
-        const int done[] = {0, (prepare(port<I>()), 0)...};
-        (void)done;
-        clear(std::index_sequence_for<PORT...>());
-    }
-
-  public:
-    explicit Ports(int inputs) : Ports(inputs, std::index_sequence_for<PORT...>()) {}
-    void run(void (*top)(PORT&...), const Job& job, long sample) {
-        run(top, job, sample, std::index_sequence_for<PORT...>());
-    }
-    void clear() { clear(std::index_sequence_for<PORT...>()); }
 };
 
 inline int thread_count() {
@@ -181,8 +192,7 @@ inline int thread_count() {
     return found ? static_cast<int>(found) : 1;
 }
 
-template <class... PORT>
-int run(void (*top)(PORT&...), int inputs, const Job& job, char* error, long error_size) {
+inline int run(const Design& design, const Job& job, char* error, long error_size) {
     // Samples that a thread takes at a time: few where there are few, so that all threads have work until the end.
     const long asked = thread_count(), share = job.samples / (4 * asked);
     const long block = share < 1 ? 1 : share > 64 ? 64 : share;
@@ -194,15 +204,15 @@ int run(void (*top)(PORT&...), int inputs, const Job& job, char* error, long err
     reset_counts();
 #endif
     auto work = [&] {
-        Ports<PORT...> ports(inputs);
+        Ports ports(design);
         for (long start; (start = next.fetch_add(block)) < job.samples;)
             for (long sample = start; sample < start + block && sample < job.samples; ++sample) {
                 try {
 #ifdef CUVIL_SIM_BOUNDED
-                    Scheduler::instance().set_stalls(settings().seed + 0x9e3779b97f4a7c15ull * (sample + 1),
+                    Scheduler::instance().set_stalls(settings().seed + 0x9e3779b97f4a7c15ull * (settings().first + sample + 1),
                                                      settings().stall_percent);
 #endif
-                    ports.run(top, job, sample);
+                    ports.run(job, sample);
                 } catch (const std::exception& problem) {
                     std::lock_guard<std::mutex> guard(lock);
                     if (sample < failed) {
@@ -232,42 +242,47 @@ int run(void (*top)(PORT&...), int inputs, const Job& job, char* error, long err
     for (std::thread& worker : workers) worker.join();
     if (failed == job.samples) return 0;
     if (error && error_size > 0)
-        std::snprintf(error, error_size, "sample %ld: %s", failed, reason.c_str());
+        std::snprintf(error, error_size, "sample %ld: %s", settings().first + failed, reason.c_str());
     return 1;
 }
 
 }  // namespace sim
 }  // namespace cuvil
 
+extern "C" const cuvil::sim::Design* cuvil_sim_design();
+
+extern "C" int cuvil_sim_run(const void* const* inputs, void* const* outputs, const long* in_bytes, const long* out_bytes,
+                             long samples, char* error, long error_size) {
+    return cuvil::sim::run(*cuvil_sim_design(), cuvil::sim::Job{inputs, outputs, in_bytes, out_bytes, samples}, error,
+                           error_size);
+}
+
+extern "C" void cuvil_sim_set_first(long first) { cuvil::sim::settings().first = first; }
+
+extern "C" void cuvil_sim_set_threads(int threads) { cuvil::sim::settings().threads = threads; }
+
+extern "C" int cuvil_sim_counters(long* low, long* high, int n) {
 #ifdef CUVIL_SIM_COUNT
-#define CUVIL_SIM_COUNTERS_BODY                                            \
-    cuvil::sim::Counts& totals = cuvil::sim::totals();                     \
-    for (int i = 0; i < n && i < cuvil::sim::kLayers; ++i) {               \
-        low[i] = totals.low[i];                                            \
-        high[i] = totals.high[i];                                          \
-    }                                                                      \
+    cuvil::sim::Counts& totals = cuvil::sim::totals();
+    for (int i = 0; i < n && i < cuvil::sim::kLayers; ++i) {
+        low[i] = totals.low[i];
+        high[i] = totals.high[i];
+    }
     return cuvil::sim::kLayers;
 #else
-#define CUVIL_SIM_COUNTERS_BODY (void)low, (void)high, (void)n; return 0;
+    (void)low, (void)high, (void)n;
+    return 0;
 #endif
-#ifdef CUVIL_SIM_BOUNDED
-#define CUVIL_SIM_STALLS_RESULT 0
-#else
-#define CUVIL_SIM_STALLS_RESULT 1
-#endif
+}
 
-#define CUVIL_SIM_RUNNER(TOP, INPUTS)                                                                                      \
-    extern "C" int cuvil_sim_run(const void* const* inputs, void* const* outputs, const long* in_bytes,                    \
-                                 const long* out_bytes, long samples, char* error, long error_size) {                      \
-        return cuvil::sim::run(&TOP, INPUTS, cuvil::sim::Job{inputs, outputs, in_bytes, out_bytes, samples}, error,        \
-                               error_size);                                                                                \
-    }                                                                                                                      \
-    extern "C" void cuvil_sim_set_threads(int threads) { cuvil::sim::settings().threads = threads; }                       \
-    extern "C" int cuvil_sim_counters(long* low, long* high, int n) { CUVIL_SIM_COUNTERS_BODY }                            \
-    extern "C" int cuvil_sim_set_stalls(unsigned long seed, int percent) {                                                 \
-        cuvil::sim::settings().seed = seed;                                                                                \
-        cuvil::sim::settings().stall_percent = percent;                                                                    \
-        return CUVIL_SIM_STALLS_RESULT;                                                                                    \
-    }
+extern "C" int cuvil_sim_set_stalls(unsigned long seed, int percent) {
+    cuvil::sim::settings().seed = seed;
+    cuvil::sim::settings().stall_percent = percent;
+#ifdef CUVIL_SIM_BOUNDED
+    return 0;
+#else
+    return 1;
+#endif
+}
 
 #endif

@@ -59,4 +59,4 @@ void top(INPUTS, hls::stream<ap_axiu<64, 0, 0, 0> >& in_diamond, hls::stream<ap_
     CUVIL_DATAFLOW_END
 }
 #include <cuvil_sim.h>
-CUVIL_SIM_RUNNER(top, INPUT_COUNT)
+CUVIL_SIM_DESIGN(top, INPUT_COUNT)

@@ -7,12 +7,7 @@ what the design computes. It proves nothing about initiation intervals, timing o
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
 import shutil
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,17 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw import data, dtypes
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.zynq import simbuild
 from cuvil_hw.adapters.zynq.hw import Board
-from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.adapters.zynq.simbuild import FLAGS, build_simulation, host_flags
 from cuvil_hw.errors import CuvilError, DeviceError
-from cuvil_hw.runtime.cache import cached_build
+from cuvil_hw.runtime.background import Background
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
 
-# -O3: the loops over lanes vectorise. No contraction: floats keep their bits. CUVIL_SIM_WRAPV: see ap_int.h.
-FLAGS = ("-std=c++14", "-O3", "-ffp-contract=off", "-fwrapv", "-DCUVIL_SIM_WRAPV", "-fPIC", "-shared", "-pthread", "-w")
 _ERROR_BYTES = 4096
+_PART_S = 0.05  # how long a run goes on before it looks for the faster library
+
+__all__ = ["FLAGS", "LoadedSimulation", "Simulator", "build_simulation", "host_flags", "open_device"]
 
 
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
@@ -62,76 +59,29 @@ class Simulator:
         return None if shutil.which("g++") else "g++ is not on PATH; install it (Debian: apt-get install g++)"
 
     def load(self, program: DeviceProgram) -> LoadedSimulation:
-        """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed."""
-        return LoadedSimulation(build_simulation(program, self._flags), program)
+        """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed.
 
-
-def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers: Path | None = None) -> Path:
-    """The shared library of a program's sources. `headers`: another folder with ap_int.h and hls_stream.h (Xilinx's
-    own, say), used before sim/hls."""
-    project = str(program.info["project"])
-    inputs = len(program.inputs)
-    files = {
-        path.relative_to(program.folder).as_posix(): path.read_bytes()
-        for path in sorted((program.folder / "src").iterdir())
-        if path.is_file()
-    }
-    runner = (
-        f'#include "src/{project}.h"\n#include <cuvil_sim.h>\n\nCUVIL_SIM_RUNNER({program.info["top"]}, {inputs})\n'
-    )
-    files["runner.cpp"] = runner.encode()
-    sim = data.folder("sim")
-    include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
-    sources = ("-Isrc", f"src/{project}.cpp", "runner.cpp", "-o", "design.so")
-    argv = ("g++", *FLAGS, *host_flags(), *flags, *(f"-I{p}" for p in include), *sources)
-    compile_ = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
-    plan = BuildPlan(files, (compile_,), ("design.so",))
-    return cached_build(plan, extra_key=_digest(include)) / "design.so"
-
-
-@functools.cache
-def host_flags() -> tuple[str, ...]:
-    """g++ flags for the instructions of this host, as far as g++ knows them. No bit of a result depends on them.
-
-    Vectors stay at 32 bytes: wider ones were slower for loops over a few lanes. Words of 32 bytes are copied by one
-    move, since a wide load right after two narrow stores waits for both."""
-    if platform.machine() != "x86_64" or shutil.which("g++") is None:
-        return ()
-    cpuinfo = Path("/proc/cpuinfo")
-    has = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
-    if not {"avx2", "fma", "bmi2"} <= has:
-        return ()
-    flags = ["-march=x86-64-v3"]
-    if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"} <= has:
-        flags = ["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=256"]
-    elif "avx_vnni" in has:
-        flags.append("-mavxvnni")
-    moves = ["-mmove-max=256", "-mstore-max=256"]  # since GCC 12
-    return next((tuple(f) for f in ([*flags, *moves], flags, ["-march=haswell"]) if _accepted(f)), ())
-
-
-def _accepted(flags: Sequence[str]) -> bool:
-    """Does g++ know all of these?"""
-    argv = ["g++", *flags, "-x", "c++", "-E", os.devnull]
-    return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
-
-
-def _digest(folders: Sequence[Path]) -> str:
-    """Of all header texts: a changed header makes another simulator."""
-    h = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*.h")):
-            h.update(path.name.encode() + b"\0" + path.read_bytes())
-    return h.hexdigest()
+        Without flags of its own a new design is first compiled for a quick start, while the fast library is made in
+        the background; runs change over to it when it is there, or raise its BuildFailed. Both give the same bits."""
+        sources = simbuild.read(program)
+        if self._flags:
+            return LoadedSimulation(simbuild.build(sources, self._flags), program)
+        fast = simbuild.find(sources)
+        if fast is not None:
+            return LoadedSimulation(fast, program)
+        quick = simbuild.build(sources, simbuild.QUICK)
+        return LoadedSimulation(quick, program, Background(lambda: simbuild.build(sources)))
 
 
 class LoadedSimulation:
     """One design, loaded into this process. Samples of one run go over all cores; runs of several threads take
-    turns."""
+    turns. `faster`: another library of the same design in the making, taken when it is there."""
 
-    def __init__(self, library: Path, program: DeviceProgram) -> None:
+    def __init__(self, library: Path, program: DeviceProgram, faster: Background | None = None) -> None:
         self._lib = ctypes.CDLL(str(library))
         self._program = program
+        self._faster = faster
+        self._part = 1  # samples that the first library runs at a time
         self._orders = [tuple(p["order"]) for p in program.info["inputs"]]
         self._orders_out = [tuple(p["order"]) for p in program.info["outputs"]]
         self._lock = threading.Lock()
@@ -148,24 +98,42 @@ class LoadedSimulation:
             np.empty((samples, *(p.shape[d] for d in order)), dtypes.to_numpy(p.dtype))
             for p, order in zip(outs, self._orders_out, strict=True)
         ]
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
         start = perf_counter()
-        if samples:
-            with self._lock:
-                status = self._lib.cuvil_sim_run(
-                    _pointers(packed), _pointers(streamed), _sizes(packed, samples), _sizes(streamed, samples),
-                    ctypes.c_long(samples), error, ctypes.c_long(_ERROR_BYTES),
-                )  # fmt: skip
-                if status == 0:
-                    self._count()
-            if status != 0:
-                text = error.value.decode(errors="replace")
-                raise DeviceError(f"simulation of {self._program.name} failed: {text}")
+        with self._lock:
+            done = 0
+            while done < samples:
+                done += self._run_part(packed, streamed, done, samples)
+            if samples:
+                self._count()
         seconds = perf_counter() - start
         return [
             np.ascontiguousarray(a.transpose(0, *(d + 1 for d in np.argsort(order))))
             for a, order in zip(streamed, self._orders_out, strict=True)
         ], seconds
+
+    def _run_part(self, inputs: Sequence[Array], outputs: Sequence[Array], first: int, samples: int) -> int:
+        """Run samples from `first` on, and return how many: all that are left, but few while a faster library is in
+        the making."""
+        made = self._faster.result() if self._faster is not None else None
+        if made is not None:
+            self._lib, self._faster = ctypes.CDLL(str(made)), None
+        count = samples - first if self._faster is None else min(self._part, samples - first)
+        part = [a[first : first + count] for a in inputs]
+        results = [a[first : first + count] for a in outputs]
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        start = perf_counter()
+        self._lib.cuvil_sim_set_first(ctypes.c_long(first))
+        status = self._lib.cuvil_sim_run(
+            _pointers(part), _pointers(results), _sizes(part), _sizes(results), ctypes.c_long(count), error,
+            ctypes.c_long(_ERROR_BYTES),
+        )  # fmt: skip
+        if status != 0:
+            text = error.value.decode(errors="replace")
+            raise DeviceError(f"simulation of {self._program.name} failed: {text}")
+        if count == self._part:  # steer by full parts only
+            share = _PART_S / max(perf_counter() - start, 1e-9)
+            self._part = max(1, int(count * min(share, 8.0)))
+        return count
 
     def stall(self, seed: int, percent: int) -> None:
         """Random back-pressure on every stream from now on (libraries built with -DCUVIL_SIM_BOUNDED)."""
@@ -186,12 +154,14 @@ class LoadedSimulation:
         return {layer: dict(c) for layer, c in self._totals.items()}
 
     def close(self) -> None:
-        """Nothing to free: a library stays in its process."""
+        """Stop what is still being built. Otherwise nothing to free: a library stays in its process."""
+        if self._faster is not None:
+            self._faster.stop()
 
 
 def _pointers(arrays: Sequence[Array]) -> Any:
     return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
 
 
-def _sizes(arrays: Sequence[Array], samples: int) -> Any:
-    return (ctypes.c_long * len(arrays))(*(a.nbytes // samples for a in arrays))
+def _sizes(arrays: Sequence[Array]) -> Any:
+    return (ctypes.c_long * len(arrays))(*(a.nbytes // len(a) for a in arrays))

@@ -1,0 +1,85 @@
+"""A build that goes on in a thread while something quicker to build already serves.
+
+One at a time in a process. None outlives it: builds that still run when the interpreter ends are stopped, and their
+temporary folders removed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from cuvil_hw import build
+from cuvil_hw.errors import CuvilError
+
+STOP_S = 5.0  # a build that waits for a lock of another process is left alone after this
+_turn = threading.Lock()
+_all: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+class Background:
+    """`make` is called in a thread at once; it returns a path or raises CuvilError. It must not touch what its caller
+    may remove meanwhile."""
+
+    def __init__(self, make: Callable[[], Path]) -> None:
+        self._make = make
+        self._stopped = False
+        self._outcome: Path | CuvilError | None = None
+        self._thread = threading.Thread(target=self._work, name="cuvil-build", daemon=True)
+        _all.add(self)
+        self._thread.start()
+
+    def result(self) -> Path | None:
+        """The path; None while the build goes on, or after `stop`. Raises what the build raised, each time."""
+        if self._outcome is None and not self._stopped and not self._thread.is_alive():
+            self._build()  # this process was forked: threads stay behind
+        if isinstance(self._outcome, CuvilError):
+            raise self._outcome
+        return self._outcome
+
+    def wait(self) -> None:
+        """Until the build has ended, in whatever way."""
+        self._thread.join()
+
+    def stop(self) -> None:
+        """End the build, if it still goes on. May be called twice."""
+        self._stopped = True
+        deadline = monotonic() + STOP_S
+        while self._thread.is_alive() and monotonic() < deadline:
+            if self._thread.ident is not None:
+                build.stop(self._thread.ident)
+            self._thread.join(0.02)
+
+    def _work(self) -> None:
+        while not _turn.acquire(timeout=0.05):
+            if self._stopped:
+                return
+        try:
+            self._build()
+        finally:
+            _turn.release()
+
+    def _build(self) -> None:
+        if self._stopped:
+            return
+        try:
+            self._outcome = self._make()
+        except CuvilError as e:
+            if not self._stopped:
+                self._outcome = e
+
+
+def wait_for_all() -> None:
+    """Until no build of this process goes on in the background."""
+    for each in list(_all):
+        each.wait()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for each in list(_all):
+        each.stop()
