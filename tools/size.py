@@ -34,11 +34,29 @@ def folders(parent: Path) -> list[tuple[str, list[Path]]]:
     return [(path.name, sources(path)) for path in sorted(parent.iterdir()) if path.is_dir()]
 
 
+# Language tables of the C-family walker; everything else in render/ is shared by them.
+TABLES = ("lang", "opencl", "sycl", "cuda", "bang")
+
+
+def shared(title: str, common: list[Path], private: list[tuple[str, list[Path]]]) -> None:
+    """Lines of what several share, beside what each has of its own."""
+    table(title, [("shared", common), *(("only " + name, paths) for name, paths in private)])
+
+
 def main() -> None:
     table("trees", [(name, sources(ROOT / name)) for name in TREES if (ROOT / name).is_dir()])
     table("cuvil_hw, by folder", folders(ROOT / "cuvil_hw"))
     table("adapters", folders(ROOT / "cuvil_hw" / "adapters"))
     table("renderers and language tables", [(path.stem, [path]) for path in sources(ROOT / "cuvil_hw" / "render")])
+
+    adapters, render = ROOT / "cuvil_hw" / "adapters", sources(ROOT / "cuvil_hw" / "render")
+    fpga = [(name, sources(adapters / name)) for name in ("zynq", "agilex")]
+    shared("streaming FPGA targets", sources(adapters / "fpga"), fpga)
+    shared(
+        "C-family languages",
+        [path for path in render if path.stem not in TABLES],
+        [(path.stem, [path]) for path in render if path.stem in TABLES],
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,170 @@
+"""Whole models compiled for Agilex: the same bits on its devices, and what limits and cost do to the schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuvil_hw import api, ops
+from cuvil_hw.adapters.agilex.adapter import AgilexAdapter
+from cuvil_hw.adapters.agilex.device import open_device
+from cuvil_hw.adapters.agilex.fabric import AGILEX7
+from cuvil_hw.adapters.fpga.cost import Use, block_rams, distributed_units, fifo_use, memory, multiplier_blocks
+from cuvil_hw.errors import DoesNotFit
+from cuvil_hw.ir.program import Builder, Program, evaluate
+from cuvil_hw.precision import choose_precision
+from cuvil_hw.profile import load_profile
+from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.types import TensorType
+from tests.unit.fpga_runner import graph_of
+
+PROFILE = load_profile("agilex")
+
+
+def program_of(model: Any, example: Any, calibration: Any, precision: str | None) -> Program:
+    """The integer program that `compile` makes, apart from it."""
+    program = api.import_model(model, example, None, None)
+    api.simplify(program)
+    chosen = choose_precision(program, precision, calibration is not None, PROFILE)
+    program = api.quantize(program, chosen, calibration)
+    api.make_integer(program, chosen)
+    return program
+
+
+def check(
+    model: Any, x: np.ndarray, example: Any = None, calibration: Any = None, precision: str | None = None
+) -> None:
+    """Bits of every device that is here equal those of the NumPy meaning."""
+    program = program_of(model, example, calibration, precision)
+    wanted = np.concatenate([evaluate(program, [x[n : n + 1]])[0] for n in range(len(x))])
+    compiled = api.compile(model, PROFILE, example, calibration, precision)
+    ran = []
+    for interface in ("sim", "sim-sycl"):
+        if open_device({"name": "agilex"}, interface).usable() is None:
+            with Executable(compiled.artifact, interface) as executable:
+                np.testing.assert_array_equal(executable(x), wanted, err_msg=interface)
+            ran.append(interface)
+    if "sim" not in ran:
+        pytest.skip("Intel's FPGA emulator isn't installed: cuvil-hw[agilex]")
+
+
+@pytest.mark.slow
+@pytest.mark.must_run
+@pytest.mark.needs("onnx")
+def test_keyword_spotting(models: Path) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, (6, 49, 10, 1)).astype(np.int8)
+    program = api.import_model(str(models / "kws_ref_model.onnx"), None, None, None)
+    shape = program.inputs[0][1].shape
+    x = x.reshape(6, *shape[1:])
+    x[0], x[1] = -128, 127
+    check(str(models / "kws_ref_model.onnx"), x)
+
+
+def _torch(build: Callable[[Any], Any]) -> Any:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    return build(torch.nn).eval()
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("torch")
+def test_fixed_point_mlp() -> None:
+    model = _torch(lambda nn: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 5)))
+    x = (8 * np.random.default_rng(1).normal(size=(16, 16))).astype(np.float32)
+    x[0], x[1] = -1e6, 1e6  # beyond the range
+    check(model, x, np.zeros((1, 16), np.float32), x, "fixed<16,6>")
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("torch")
+def test_digits_cnn() -> None:
+    def build(nn: Any) -> Any:
+        first = [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1), nn.ReLU()]
+        return nn.Sequential(*first, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 10))
+
+    x = np.random.default_rng(2).random((16, 1, 8, 8)).astype(np.float32) * 16
+    x[0] = 1000
+    check(_torch(build), x, np.zeros((1, 1, 8, 8), np.float32), x[1:], "int8")
+
+
+# -- limits and cost --------------------------------------------------------------------------------------------------
+
+
+def wide_layer() -> Program:
+    """One dense layer whose weights need block memory: 512 × 512 bytes are 103 M20K at least."""
+    builder = Builder([("x", TensorType((1, 512), "i8"))])
+    w = builder.const(np.ones((512, 512), np.int8))
+    y = builder.op(ops.Linear(0, (0,), "i32"), builder.input(0), w)
+    return builder.finish([("y", builder.op(ops.Rescale((1 << 12,), 20, "i8"), y))])
+
+
+def chosen(tmp_path: Path, **limits: int) -> Any:
+    lines = [f"  {axis}: {{limit: {limit}}}" for axis, limit in limits.items()]
+    path = tmp_path / f"{'-'.join(f'{a}{n}' for a, n in limits.items()) or 'whole'}.yaml"
+    header = ["schema: cuvil-profile/1", f"name: {path.stem.lower()}", "extends: agilex"]
+    path.write_text("\n".join([*header, *(["resources:", *lines] if lines else [])]) + "\n", encoding="utf-8")
+    profile = load_profile(path)
+    graph = graph_of(wide_layer())
+    kernels = api.propose(graph, AgilexAdapter(), profile)
+    return api.choose(kernels, profile, AgilexAdapter().overhead(graph, profile))
+
+
+def test_half_the_block_memory_changes_the_schedule_then_does_not_fit(tmp_path: Path) -> None:
+    ((_, ample),) = chosen(tmp_path, m20k=1000).picked
+    used = ample.estimate.use["m20k"]
+    half = int(used / 2 / 0.8)
+    ((_, scarce),) = chosen(tmp_path, m20k=half).picked
+    assert scarce.schedule != ample.schedule
+    assert scarce.estimate.use["m20k"] <= 0.8 * half < used
+    with pytest.raises(DoesNotFit) as caught:
+        chosen(tmp_path, m20k=10, mlab=40)
+    assert caught.value.axis in ("m20k", "mlab")
+
+
+def test_half_the_multipliers_fold_more(tmp_path: Path) -> None:
+    few = {"alm": 30000}
+    ((_, ample),) = chosen(tmp_path, dsp=200, **few).picked
+    ((_, scarce),) = chosen(tmp_path, dsp=100, **few).picked
+    assert scarce.estimate.use["dsp"] <= 80 < ample.estimate.use["dsp"] <= 160
+    assert scarce.estimate.cycles > ample.estimate.cycles
+
+
+def test_built_in_profiles() -> None:
+    assert PROFILE.name == "agilex-agfb014"
+    large = load_profile("agilex-agfb027")
+    for axis, use in (("alm", 0.7), ("ff", 0.5), ("m20k", 0.8), ("mlab", 0.8), ("dsp", 0.8)):
+        assert PROFILE.axis(axis).utilisation == use
+        assert 1.8 < large.axis(axis).limit / PROFILE.axis(axis).limit < 1.95
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "blocks"),
+    [(9, 9, 0.25), (8, 8, 0.25), (9, 10, 0.5), (18, 19, 0.5), (19, 18, 0.5), (19, 19, 1), (27, 27, 1), (28, 27, 2),
+     (28, 28, 4), (1, 8, 0)],
+)  # fmt: skip
+def test_multiplier_modes(a: int, b: int, blocks: float) -> None:
+    assert multiplier_blocks(AGILEX7, a, b) == blocks
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "blocks"), [(512, 40, 1), (1024, 20, 1), (2048, 10, 1), (513, 40, 2), (2048, 8, 1), (512, 64, 2)]
+)
+def test_block_memories(depth: int, width: int, blocks: int) -> None:
+    assert block_rams(AGILEX7, depth, width) == blocks
+
+
+def test_distributed_memory_is_counted_in_mlabs_and_their_alms() -> None:
+    assert [distributed_units(AGILEX7, d, w) for d, w in ((32, 20), (33, 20), (32, 21), (1, 1))] == [1, 2, 2, 1]
+    use = Use()
+    memory(use, AGILEX7, 32, 40, "lutram")
+    assert use.axes(AGILEX7) == {"alm": 20, "ff": 0, "m20k": 0, "mlab": 2, "dsp": 0}
+
+
+def test_short_fifos_are_registers_and_longer_ones_memory() -> None:
+    assert (fifo_use(AGILEX7, 2, 16).lutram, fifo_use(AGILEX7, 2, 16).ff) == (0, 2 * 16 + 2)
+    assert fifo_use(AGILEX7, 32, 16).lutram == 1
+    assert fifo_use(AGILEX7, 512, 16).ram == 1
