@@ -67,6 +67,15 @@ template <int W> struct element<ap_uint<W> > {
     static const long long low = 0;
     static const long long high = (long long)(~0ULL >> (64 - W));
 };
+// Definitions: operators take their operands by reference, which unoptimised code does literally.
+template <int W> const int element<ap_int<W> >::width;
+template <int W> const int element<ap_int<W> >::container_bits;
+template <int W> const long long element<ap_int<W> >::low;
+template <int W> const long long element<ap_int<W> >::high;
+template <int W> const int element<ap_uint<W> >::width;
+template <int W> const int element<ap_uint<W> >::container_bits;
+template <int W> const long long element<ap_uint<W> >::low;
+template <int W> const long long element<ap_uint<W> >::high;
 
 // Bounds as narrow C integers where they fit, so that narrow values are compared at their own width.
 template <bool NARROW> struct bound { typedef long long type; };
@@ -135,6 +144,13 @@ template <int BITS, class T, int LANES, int COUNT> struct shape {
     static const int kind = LANES % per == 0 ? 0 : per % LANES == 0 ? 1 : 2;
     static const int ratio = kind == 0 ? LANES / per : kind == 1 ? per / LANES : 1;
 };
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::container;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::per;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::words;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::vecs;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::tail_bytes;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::kind;
+template <int B, class T, int L, int C> const int shape<B, T, L, C>::ratio;
 
 template <int KIND> struct gearbox;
 
