@@ -24,7 +24,6 @@ UNARY = frozenset({
 })  # fmt: skip
 BINARY = frozenset(["add", "sub", "mul", "div", "pow", "minimum", "maximum"])
 MAX_BITS = 12
-MAX_OPS = 64
 _CHEAPER = frozenset({"relu", "clamp"})  # alone, these move through quantize
 
 
@@ -62,34 +61,27 @@ def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]]
     source: Real | None = None
     order: list[level1.TensorOp] = []
     seen: set[SSAValue] = set()
-
-    def visit(value: SSAValue) -> bool:
-        nonlocal source
+    # Not by recursion: a cone may be a thousand ops deep.
+    todo: list[SSAValue | level1.TensorOp] = [root]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, level1.TensorOp):  # its operands are done
+            order.append(value)
+            continue
         if value in seen or splat_of(program, value) is not None:
-            return True
+            continue
         seen.add(value)
         leaf = real(value)
         if leaf is not None:
-            if (
-                not leaf.per_tensor
-                or leaf.bits > MAX_BITS
-                or (source is not None and not (leaf.q is source.q and leaf.like(source)))
-            ):
-                return False
+            other = source is not None and not (leaf.q is source.q and leaf.like(source))
+            if not leaf.per_tensor or leaf.bits > MAX_BITS or other:
+                return None
             source = leaf
-            return True
+            continue
         operation = owner(value)
-        if (
-            not isinstance(operation, level1.TensorOp)
-            or mnemonic(operation) not in UNARY | BINARY
-            or len(order) >= MAX_OPS
-        ):
-            return False
-        if level1.type_of(value).dtype != "f32" or not all(visit(v) for v in operation.operands):
-            return False
-        order.append(operation)
-        return True
-
-    if not visit(root) or source is None or not order:
-        return None
-    return source, order
+        if not isinstance(operation, level1.TensorOp) or mnemonic(operation) not in UNARY | BINARY:
+            return None
+        if level1.type_of(value).dtype != "f32":
+            return None
+        todo += [operation, *reversed(operation.operands)]
+    return None if source is None or not order else (source, order)

@@ -1,11 +1,10 @@
 """Post-training quantization: quantize/dequantize pairs around the ops of a float program, from calibration statistics.
 
-before: %1 = conv %x, %w, %b; %2 = relu %1; %3 = linear …      after: %q = dequantize (quantize %x); %1 = conv %q,
-dequantize(%w'), %b;
-                                                                      %2 = relu %1; %3 = dequantize (quantize %2); …
+before: %1 = conv %x, %w, %b; %2 = relu %1; %3 = linear …
+after:  %q = dequantize (quantize %x); %1 = conv %q, dequantize(%w'), %b; %2 = relu %1; %3 = dequantize (quantize %2); …
+
 Only the pairs are placed here; passes/integerize.py turns them into integer arithmetic. A value is quantized once, as
-late as
-views, relu, clamp and pools of maxima after it allow, so that a layer and its activation share one range.
+late as views, relu, clamp and pools of maxima after it allow, so that a layer and its activation share one range.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale lar
 
 def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError when the
-    statistics were
-    collected on another program."""
+    statistics were collected on another program."""
     if stats.program != digest(program):
         raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
     copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes))
     matching = dict(zip(numbered(program), numbered(copy), strict=True))
-    placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()})
+    found = table_inputs(copy, is_wide(scheme))
+    placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found)
     wanted = placed.values_to_quantize()
     layers = [o for o in copy.block.ops if mnemonic(o) in LAYERS and placed.supported(o)]
     for value, full in wanted.items():
@@ -83,33 +82,48 @@ def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[s
     return tuple(found)
 
 
+def is_wide(scheme: Scheme) -> bool:
+    """Activations have too many bits to index a table."""
+    return (dtypes.int_width(scheme.dtype) or (True, 0))[1] > MAX_BITS
+
+
+def table_inputs(program: Program, wide: bool) -> dict[Operation, SSAValue]:
+    """The ops that become part of a table, elementwise on one computed value, and the value that indexes the table.
+
+    `wide`: activations have too many bits to index a table directly."""
+    found: dict[Operation, SSAValue] = {}
+    for operation in program.block.ops:
+        name = mnemonic(operation)
+        if name not in UNARY | BINARY or (wide and name in ARITHMETIC):
+            continue
+        computed = [v for v in operation.operands if splat_of(program, v) is None]
+        indices = {found.get(v.owner, v) if isinstance(v.owner, Operation) else v for v in computed}
+        begins = operation.operands[0] in indices
+        if len(indices) == 1 and not (name in CHEAP and begins):
+            found[operation] = indices.pop()
+    return found
+
+
 @dataclass(frozen=True)
 class _Placement:
+    """`tables`: of the program before any pair is placed, as `table_inputs` gives them."""
+
     program: Program
     scheme: Scheme
     ranges: dict[SSAValue, Range]
+    tables: dict[Operation, SSAValue]
 
     @property
     def wide(self) -> bool:
-        """Activations have too many bits to index a table."""
-        return (dtypes.int_width(self.scheme.dtype) or (True, 0))[1] > MAX_BITS
+        return is_wide(self.scheme)
 
     def tabled(self, operation: Operation | None) -> bool:
-        """Becomes part of a table: elementwise on one computed operand (or one value several times)."""
-        name = mnemonic(operation)
-        if operation is None or name not in UNARY | BINARY or (self.wide and name in ARITHMETIC):
-            return False
-        computed = {self.source(v) for v in operation.operands if splat_of(self.program, v) is None}
-        return len(computed) == 1 and not (
-            name in CHEAP and self.source(operation.operands[0]) is operation.operands[0]
-        )
+        return operation in self.tables
 
     def source(self, value: SSAValue) -> SSAValue:
         """The value that the table computing `value` is indexed by; `value` itself when no table computes it."""
         operation = owner(value)
-        if operation is None or not self.tabled(operation):
-            return value
-        return next(self.source(v) for v in operation.operands if splat_of(self.program, v) is None)
+        return value if operation is None else self.tables.get(operation, value)
 
     def supported(self, operation: Operation) -> bool:
         """Can be integer arithmetic once its operands are quantized."""

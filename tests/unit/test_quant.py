@@ -298,3 +298,18 @@ def test_branches_skips_and_concatenations_become_integer() -> None:
             np.testing.assert_allclose(got, evaluate(program, [x])[0], atol=tolerance)
         run_pipeline(q, ["fuse"])
         assert "mul" not in [edit.mnemonic(o) for o in q.ops()]
+
+
+def test_a_deep_cone_of_elementwise_ops_is_one_table() -> None:
+    b = Builder([("x", TensorType((1, 6), "f32"))])
+    y = b.input(0)
+    for step in range(400):
+        y = b.op((ops.Tanh(), ops.Exp(), ops.Neg(), ops.Sigmoid())[step % 4], y)
+    program = b.finish([("y", y)])
+    data = RNG.normal(size=(4, 1, 6)).astype(np.float32)
+    q = quantize(program, collect(program, data), Int8())
+    reference = [evaluate(q, [x])[0] for x in data]
+    run_pipeline(q, ["integerize"])
+    assert [edit.mnemonic(o) for o in q.ops() if edit.mnemonic(o)] == ["quantize", "lut", "dequantize"]
+    for x, expected in zip(data, reference, strict=True):
+        np.testing.assert_array_equal(evaluate(q, [x])[0], expected)
