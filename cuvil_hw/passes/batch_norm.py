@@ -5,8 +5,7 @@ before: %1 = conv %x, %w; %2 = add %1, broadcast(%c)    after: %2 = conv %x, %w,
 before: %2 = batch_norm %x, …                           after: %2 = add (mul %x, broadcast(%s)), broadcast(%b)
 
 A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) take a bias, but no
-factor: that
-would undo their quantization.
+factor: that would undo their quantization.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ before: %w = const; %t = transpose %w {perm = [1, 0]}; %y = add %x, zeros; %z = 
 after:  %t = const (transposed bytes);                                     %z = reshape %x
 
 A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a
-small
-constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it;
-`fold_dequantize`
-folds it in programs that stay float.
+small constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it;
+`fold_dequantize` folds it in programs that stay float.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
-from cuvil_hw.ops.shape import Reshape, Transpose
+from cuvil_hw.ops.shape import Pad, Reshape, Slice, Transpose
 from cuvil_hw.passes import dce
 from cuvil_hw.passes.edit import Array, const_array, insert, mnemonic, producer, replace, splat_of, until_stable
 
@@ -114,9 +112,9 @@ def useless(program: Program, operation: level1.TensorOp, op: base.Op) -> bool:
         case "transpose":
             return isinstance(op, Transpose) and op.perm == tuple(range(len(op.perm)))
         case "pad":
-            return not any(getattr(op, "pads", (1,)))
+            return isinstance(op, Pad) and not any(op.pads)
         case "slice":
-            return all(step == 1 for step in getattr(op, "steps", (0,)))
+            return isinstance(op, Slice) and all(step == 1 for step in op.steps)
         case "concat":
             return len(operation.operands) == 1
         case "add" | "sub":

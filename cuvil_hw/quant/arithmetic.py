@@ -61,11 +61,8 @@ def requantize(
     """The rescale of a `kind` tensor by real `ratios` (one, or one per channel along `axis`) with one shared shift.
 
     The largest multiplier gets 31 bits, or as many as fit 64-bit arithmetic; factors of two common to all multipliers
-    are
-    taken out, which changes no result and makes powers of two plain shifts. Raises Unsupported, naming `layer`, for a
-    ratio
-    of 2^30 or more, or one that is not positive and finite.
-    """
+    are taken out, which changes no result and makes powers of two plain shifts. Raises Unsupported, naming `layer`, for
+    a ratio of 2^30 or more, or one that is not positive and finite. """
     largest = max(ratios)
     if not all(math.isfinite(r) and r >= 0 for r in ratios):
         raise _refused(layer, f"scale ratio {largest} is not a finite positive number; check the scales of the model")
@@ -105,9 +102,8 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
     """Every partial sum, in any order, of b[o] + Σ (x - x_zp) · (w[o] - w_zp[o]) over x in the interval.
 
     w (O, …) integers, bias (O,) or None. Positive and negative parts are added apart, so that no order of summation
-    leaves
-    the interval; it also holds the operands themselves, which are widened to the accumulator's type before they meet.
-    """
+    leaves the interval; it also holds the operands themselves, which are widened to the accumulator's type before they
+    meet. """
     if w.size == 0 or w.shape[0] == 0:
         return Interval(0, 0)
     centred = w.astype(np.int64) - np.asarray(w_zp, np.int64).reshape(-1, *[1] * (w.ndim - 1))

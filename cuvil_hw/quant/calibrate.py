@@ -76,9 +76,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """`ranges`: by number of the value (arguments first, then results in order); `program`: digest of the program
-    that they
-    belong to; `samples`: how many inputs were seen."""
+    """`ranges`: by number of the value (arguments first, then results in order); `program`: digest of the program that
+    they belong to; `samples`: how many inputs were seen."""
 
     program: str
     samples: int

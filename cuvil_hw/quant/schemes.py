@@ -30,11 +30,9 @@ def _f32(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """Integers of `bits` (2-8; 8 unless told). Weights symmetric, a scale per output channel or per tensor;
-    activations with a
-    zero point, so that zero is exact, over a range taken from the statistics: "minmax" (all that was seen),
-    "percentile" (99.9 %
-    of it) or "mse" (the clipping with the smallest squared error)."""
+    """Integers of `bits` (2-8; 8 unless told). Weights symmetric, a scale per output channel or per tensor; activations
+    with a zero point, so that zero is exact, over a range taken from the statistics: "minmax" (all that was seen),
+    "percentile" (99.9 % of it) or "mse" (the clipping with the smallest squared error)."""
 
     bits: int = 8
     per_channel: bool = True
@@ -73,8 +71,7 @@ class Int8:
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """fixed<W, I>: W bits of which I are left of the binary point, the sign included; step 2^-(W-I), saturating. The
-    same grid
-    for weights and activations, whatever the statistics; biases are held on the finer grid of the sums."""
+    same grid for weights and activations, whatever the statistics; biases are held on the finer grid of the sums."""
 
     width: int
     integer: int
@@ -111,8 +108,7 @@ _INT = re.compile(r"int([2-8])\Z")
 
 
 def parse_precision(text: str) -> Scheme | None:
-    """ "int8" (or int2…int7), "fixed<16,6>"; "float32" gives None: nothing is quantized. CuvilError for anything
-    else."""
+    """ "int8" (or int2…int7), "fixed<16,6>"; "float32" gives None: nothing is quantized. CuvilError for the rest."""
     name = text.strip().lower()
     if name in ("float32", "f32", "float"):
         return None
