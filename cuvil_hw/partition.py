@@ -1,9 +1,8 @@
 """What runs on the target and what on the processor: ops that the target refuses at the borders of a program become
 host steps.
 
-before: quantize → conv → rescale → dequantize → softmax        after: prologue [quantize], core {conv, rescale},
-epilogue
-                                                                      [dequantize, softmax]
+before: quantize → conv → rescale → dequantize → softmax
+after:  prologue [quantize], core {conv, rescale}, epilogue [dequantize, softmax]
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ FREE = frozenset({"reshape", "transpose", "slice", "broadcast_to", "cast"})
 
 @dataclass(frozen=True)
 class Partition:
-    """`prologue` makes the core's inputs from the program's, `epilogue` the program's outputs from the core's (and
-    from every
-    value of the prologue). `constants`: arrays that host steps read, by name."""
+    """`prologue` makes the core's inputs from the program's, `epilogue` the program's outputs from the core's (and from
+    every value of the prologue). `constants`: arrays that host steps read, by name."""
 
     prologue: HostProgram
     core: Program
