@@ -26,6 +26,12 @@ def channel(values: tuple[float, ...] | tuple[int, ...], i: tuple[Expr, ...], ax
     return const(values[0], dtype) if len(values) == 1 else lookup(values, i[axis], dtype)
 
 
+def _short(*values: int) -> bool:
+    """Whether all fit in 17 bits. Sums of two such numbers are exact in f32; where one summand is a larger f32, the
+    sum, rounded or not, lies outside of every 16-bit range, on the same side."""
+    return all(-(1 << 16) <= v <= 1 << 16 for v in values)
+
+
 @dataclass(frozen=True)
 class _PerChannel(Op):
     """Shared checks of ops whose parameters are per tensor or per channel along `axis`."""
@@ -59,6 +65,12 @@ class Quantize(_PerChannel):
     def evaluate(self, x: Array) -> Array:
         lo, hi = dtypes.int_range(self.dtype)
         scale = along(self.scale, x.ndim, self.axis, "f32")
+        if _short(lo, hi, *self.zero_point):
+            short = np.rint(np.divide(x, scale, dtype=np.float32))
+            zero = along(self.zero_point, x.ndim, self.axis, "f32")
+            short = short + zero if zero.any() else short
+            if not np.isnan(short.min(initial=0)):
+                return container(np.clip(short, lo, hi), self.dtype)
         zero = along(self.zero_point, x.ndim, self.axis, "i64").astype(np.float64)
         q = np.rint(np.asarray(x, np.float32) / scale).astype(np.float64) + zero
         return container(np.clip(np.where(np.isnan(q), zero, q), lo, hi), self.dtype)
@@ -93,6 +105,11 @@ class Dequantize(_PerChannel):
         return x.with_dtype("f32")
 
     def evaluate(self, x: Array) -> Array:
+        if x.dtype.itemsize <= 2 and _short(*self.zero_point):
+            values = x.astype(np.float32)
+            zero = along(self.zero_point, x.ndim, self.axis, "f32")
+            values = values - zero if zero.any() else values
+            return values * along(self.scale, x.ndim, self.axis, "f32")
         zero = along(self.zero_point, x.ndim, self.axis, "i64")
         return (x.astype(np.int64) - zero).astype(np.float32) * along(self.scale, x.ndim, self.axis, "f32")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -27,7 +28,7 @@ class Buffer:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """One loop nest: for all `iterators` (parallel, one per output dimension, logical order): output[iterators] = body.
 
@@ -54,7 +55,7 @@ class Kernel:
         """Inputs that aren't constants."""
         return tuple(b.name for b in self.operands if b.role != "const")
 
-    @property
+    @cached_property
     def reduce(self) -> Reduce | None:
         return next((e for e in walk(self.body) if isinstance(e, Reduce)), None)
 

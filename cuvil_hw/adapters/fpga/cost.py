@@ -7,6 +7,7 @@ figures are analytic: they plan a design, a synthesis report replaces them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -177,7 +178,7 @@ def resources(stage: Stage, schedule: Schedule, fabric: Fabric) -> Use:
         _reduction(use, stage, schedule, fabric, lanes_in, pe, width_in)
         if stage.reordered:
             _window(use, stage, fabric, lanes_in, width_in)
-    _arithmetic(use, _epilogue(stage), stage, fabric, pe)
+    _arithmetic(use, stage.epilogue, stage, fabric, pe)
     return use
 
 
@@ -222,14 +223,7 @@ def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> N
     use.add(fifo_use(fabric, 2, lanes * width))
 
 
-def _epilogue(stage: Stage) -> list[Expr]:
-    """Nodes of the body outside the reduction."""
-    k = stage.kernel
-    inner = {id(n) for u in (k.reduce.update if k.reduce else ()) for n in walk(u)}
-    return [n for n in walk(k.body) if id(n) not in inner]
-
-
-def _arithmetic(use: Use, nodes: list[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:
+def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:
     """Operators of one output, `lanes` times; constants per channel are small memories."""
     fold_out = max(1, stage.channels_out // lanes)
     for n in nodes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine
@@ -62,7 +63,7 @@ class Dim:
         return self.size == self.out == self.kernel == 1 and not self.pad
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stage:
     """A kernel with its streaming form.
 
@@ -87,6 +88,13 @@ class Stage:
     def pixels(self) -> int:
         """Positions of the output, channels apart."""
         return self.kernel.type.size // max(self.channels_out, 1)
+
+    @cached_property
+    def epilogue(self) -> tuple[Expr, ...]:
+        """Nodes of the body outside the reduction."""
+        reduce = self.kernel.reduce
+        inner = {id(n) for u in (reduce.update if reduce else ()) for n in walk(u)}
+        return tuple(n for n in walk(self.kernel.body) if id(n) not in inner)
 
     @property
     def tap_count(self) -> int:
