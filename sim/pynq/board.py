@@ -56,10 +56,13 @@ class Design:
 @dataclass
 class Faults:
     """What goes wrong on the fabric that is programmed next, by port. `stop_words`: the stream of a port stands still
-    after that many words; `corrupt`: that many samples of an output come with a wrong bit."""
+    after that many words; `corrupt`: that many samples of an output come with a wrong bit; `packet_bytes`: `last` comes
+    after that many bytes of an output; `looks`: how often every transfer is seen busy before it moves."""
 
     stop_words: dict[str, int] = field(default_factory=dict)
     corrupt: dict[str, int] = field(default_factory=dict)
+    packet_bytes: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
 
 
 class SimulatedBoard(Device):
@@ -83,6 +86,7 @@ class SimulatedBoard(Device):
         self.programmed: list[str] = []  # SHA-256 of each bitstream, in order
         self.transfers = 0
         self.memory = Memory(memory_at, np.zeros(memory_bytes, np.uint8))
+        self.cached = np.zeros(memory_bytes, np.uint8)  # the same memory as the processor sees it
         self._free = memory_at
         self._plain: dict[int, int] = _clock_registers(arch)
         self._fabric: Fabric | None = None
@@ -118,12 +122,12 @@ class SimulatedBoard(Device):
             stop = self.faults.stop_words.get(port.name)
             stream = Stream(
                 port.sample_bytes, port.payload_bytes, None if stop is None else stop * port.bits // 8,
-                self.faults.corrupt.get(port.name, 0),
+                self.faults.corrupt.get(port.name, 0), self.faults.packet_bytes.get(port.name),
             )  # fmt: skip
             streams[port.name] = stream
             side, at = (MM2S, 0) if port.direction == "in" else (S2MM, CHANNEL_BYTES)
             bits = int(channel.reach[1]).bit_length()
-            engines[channel.base + at] = Engine(side, stream, self.memory, bits)
+            engines[channel.base + at] = Engine(side, stream, self.memory, bits, looks=self.faults.looks)
         self._fabric = Fabric(
             engines,
             [streams[p.name] for p in design.inputs],
@@ -175,14 +179,18 @@ class SimulatedBoard(Device):
             raise MemoryError(f"no {size} bytes of contiguous memory are left")
         self._free = address + size
         at = address - self.memory.base
-        view = self.memory.data[at : at + size]
+        view = self.cached[at : at + size]
         return PynqBuffer(shape, dtype, buffer=view, device=self, device_address=address, coherent=False)
 
-    def flush(self, *_: Any) -> None:
-        """Caches aren't simulated: memory is always what was written."""
+    def flush(self, bo: Any, offset: int, address: int, size: int) -> None:
+        """What the processor wrote reaches memory by this only."""
+        at = address - self.cached.ctypes.data
+        self.memory.data[at : at + size] = self.cached[at : at + size]
 
-    def invalidate(self, *_: Any) -> None:
-        """See flush."""
+    def invalidate(self, bo: Any, offset: int, address: int, size: int) -> None:
+        """What a DMA wrote reaches the processor by this only."""
+        at = address - self.cached.ctypes.data
+        self.cached[at : at + size] = self.memory.data[at : at + size]
 
 
 def _clock_registers(arch: str) -> dict[int, int]:

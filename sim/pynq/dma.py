@@ -43,12 +43,14 @@ class Memory:
 @dataclass
 class Stream:
     """A port of the design: bytes of one sample on the stream and of its array. `stop_after`: bytes after which the
-    stream stands still, for a fault; `corrupt`: flips a bit of that many coming samples."""
+    stream stands still, for a fault; `corrupt`: flips a bit of that many coming samples; `packet_bytes`: length of a
+    packet where it isn't the sample's."""
 
     sample_bytes: int
     payload_bytes: int
     stop_after: int | None = None
     corrupt: int = 0
+    packet_bytes: int | None = None
     moved: int = 0
     held: bytearray = field(default_factory=bytearray)
     packets: deque[bytes] = field(default_factory=deque)
@@ -67,8 +69,12 @@ class Engine:
     address: int = 0
     length: int = 0
     left: int = 0  # bytes of the transfer under way that haven't moved
+    looks: int = 0  # how often a transfer is seen busy before it moves
+    wait: int = 0
 
     def read(self, offset: int) -> int:
+        if offset == STATUS and self.wait:
+            self.wait -= 1
         registers = {CONTROL: self.control, STATUS: self.status, LENGTH: self.length}
         return registers.get(offset, 0)
 
@@ -91,6 +97,7 @@ class Engine:
 
     def begin(self, length: int) -> None:
         self.length = self.left = length
+        self.wait = self.looks
         self.status &= ~IDLE
         if length == 0:
             self.fail(INTERNAL)
@@ -107,7 +114,7 @@ class Engine:
 
     def step(self) -> bool:
         """Move what can move; True when something did."""
-        if not self.left or self.status & HALTED:
+        if not self.left or self.wait or self.status & HALTED:
             return False
         return self._send() if self.side == MM2S else self._receive()
 
@@ -174,5 +181,7 @@ class Fabric:
                 if stream.corrupt:
                     stream.corrupt -= 1
                     sample = bytes([sample[0] ^ 1]) + sample[1:]
+                if stream.packet_bytes is not None:
+                    sample = sample.ljust(stream.packet_bytes, b"?")[: stream.packet_bytes]
                 stream.packets.append(sample)
         return True

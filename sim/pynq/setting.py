@@ -12,7 +12,7 @@ from pynq import Device
 from pynq.ps import Clocks
 
 from cuvil_hw.adapters.zynq import bitstreams, shell
-from cuvil_hw.adapters.zynq.device import Simulator
+from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import SOURCES, Artifact
@@ -44,7 +44,7 @@ def design_of(artifact: Artifact) -> tuple[str, Design]:
         program = DeviceProgram(
             manifest.model, Path(folder), manifest.device_inputs, manifest.device_outputs, manifest.info
         )
-        simulator = Simulator(manifest.model, counting=False).load(program)
+        simulator = LoadedSimulation(build_simulation(program), program)
     design = Design(simulator, inputs, outputs, str(manifest.profile["part"]))
     return design_digest(sources, manifest.info), design
 

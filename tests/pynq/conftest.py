@@ -41,14 +41,16 @@ class Case:
 
 
 @pytest.fixture(scope="session")
-def artifacts(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Path:
-    """Folder of artifacts, compiled by the Python in $CUVIL_COMPILER, which has the compiler's packages."""
+def artifacts(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Folder of artifacts: $CUVIL_BOARD_ARTIFACTS where they were made before, else made now by the Python in
+    $CUVIL_COMPILER, which has the compiler's packages."""
     made = os.environ.get("CUVIL_BOARD_ARTIFACTS")
     if made:
         return Path(made)
     compiler = os.environ.get("CUVIL_COMPILER")
     if not compiler:
         pytest.fail("set CUVIL_COMPILER to a Python that has the compiler, as `make test-pynq` does")
+    models = request.getfixturevalue("models")
     folder = tmp_path_factory.mktemp("artifacts")
     command = [compiler, str(HERE / "compile_models.py"), str(folder), str(models)]
     root = HERE.parents[1]

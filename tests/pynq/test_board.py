@@ -229,6 +229,34 @@ def test_an_error_of_the_dma_is_decoded(board: SimulatedBoard, kws: Case) -> Non
             results(executable, kws.inputs)
 
 
+@pytest.mark.parametrize(
+    ("packet_bytes", "said"),
+    [
+        (8, "ended sample 0 after 8 bytes where it has 12: the bitstream sets `last` early"),
+        (24, "failed at sample 0; 0 words (0 samples of 2) moved, status 0x00000011 (halted, internal error (a packet"),
+    ],
+)
+def test_packets_that_are_no_sample(board: SimulatedBoard, kws: Case, packet_bytes: int, said: str) -> None:
+    register(board, kws.artifact)
+    board.faults.packet_bytes["v1"] = packet_bytes
+    with cuvil.load(kws.path, "hw") as executable:
+        with pytest.raises(
+            cuvil.DeviceError, match=re.escape(f"output v1 (channel S2MM of dma_v1 at 0x40410000) {said}")
+        ):
+            results(executable, kws.inputs)
+        board.faults.packet_bytes.clear()
+        assert same(results(executable, kws.inputs), kws.expected)
+
+
+def test_a_slow_process_is_no_stall(board: SimulatedBoard, kws: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(board, kws.artifact)
+    board.faults.looks = 1
+    ahead = iter(range(0, 10_000, 5))  # every look at the clock is five seconds after the one before
+    monkeypatch.setattr("cuvil_hw.adapters.zynq.hw.monotonic", lambda: float(next(ahead)))
+    with cuvil.load(kws.path, "hw") as executable:
+        assert same(results(executable, kws.inputs), kws.expected)
+
+
 def test_without_a_registered_bitstream(board: SimulatedBoard, kws: Case) -> None:
     said = r"no bitstream is registered for its design \w{12}… on xc7z020clg400-1"
     with pytest.raises(cuvil.DeviceError, match=said):

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,9 @@ START_AND_RESTART = 0x81  # AP_START and AUTO_RESTART of an HLS core's CTRL (UG1
 
 STALL_S = 1.0
 IN_FLIGHT = 2
+# Slow designs: after this long without progress, let other threads run between two looks at the DMAs.
+_PATIENCE_S = 2e-3
+_NAP_S = 1e-4
 _CHUNK_BYTES = 1 << 20
 _CHUNK_SAMPLES = 256
 _CACHE_LINE = 64
@@ -112,7 +115,10 @@ class _Lane:
 
     def start(self) -> None:
         side = self.dma.sendchannel if self.channel.port.direction == "in" else self.dma.recvchannel
-        side.transfer(self.rows[self.started])
+        try:
+            side.transfer(self.rows[self.started])
+        except (RuntimeError, ValueError) as e:
+            raise DeviceError(f"{self} can't be started at sample {self.started}: {e}") from e
         self.started += 1
 
     def advance(self) -> bool:
@@ -209,7 +215,7 @@ class LoadedBitstream:
         ins, outs = self._lanes
         for lane in (*ins, *outs):
             lane.started = lane.done = 0
-        last_progress = monotonic()
+        last_progress, late = monotonic(), False
         while any(lane.done < samples for lane in (*ins, *outs)):
             # Receiving first: it must be ready before its sample comes out.
             moved = False
@@ -223,9 +229,14 @@ class LoadedBitstream:
                     moved = True
             now = monotonic()
             if moved:
-                last_progress = now
+                last_progress, late = now, False
             elif now - last_progress > self._stall_s:
-                raise self._stalled(samples)
+                # One more look: this process itself may have been away for that long.
+                if late:
+                    raise self._stalled(samples)
+                late = True
+            elif now - last_progress > _PATIENCE_S:
+                sleep(_NAP_S)
 
     def _stalled(self, samples: int) -> DeviceError:
         ins, outs = self._lanes
@@ -264,7 +275,7 @@ class LoadedBitstream:
         self._overlay = None
         try:
             overlay = self._pynq.Overlay(str(path))
-        except (OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as e:
+        except Exception as e:  # pynq, its metadata and driver packages raise errors of many kinds, also plain ones
             raise DeviceError(
                 f"{self._name}: the board refused the bitstream {found.entry.bit[:12]}…: {type(e).__name__}: {e}"
             ) from e
@@ -314,6 +325,7 @@ class LoadedBitstream:
         if first % channel.align:
             raise DeviceError(f"{channel.dma}: its buffer at {first:#x} isn't aligned to {channel.align} bytes")
         buffer[:] = 0
+        buffer.flush()  # else these zeros could leave the cache later, over what a DMA has written
         size = channel.port.sample_bytes
         return [buffer[n, :size] for n in range(self._chunk)], buffer
 
