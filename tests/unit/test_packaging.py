@@ -19,7 +19,7 @@ DATA = ("targets", "hls", "bitstreams", "sim")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # The modules that a board runs, and the third-party packages that it has.
-BASE_MODULES = ("errors", "dtypes", "types", "build", "data", "version", "ops", "numeric", "runtime")
+BASE_MODULES = ("errors", "dtypes", "types", "build", "data", "version", "ops", "runtime", "adapters.zynq.device")
 BASE_PACKAGES = ("numpy", "yaml", "_yaml")
 
 # Runs in a fresh interpreter: any import that neither the base install nor the standard library offers raises there.
