@@ -48,6 +48,9 @@ def split(program: Program, refuses: Refuses, target: str = "the target") -> Par
     Raises Unsupported, listing every refused op, when one lies in the middle or nothing is left for the target.
     """
     ops = [o for o in program.block.ops if isinstance(o, level1.TensorOp)]
+    if not ops:  # returns constants, or its inputs: copies for the target
+        inputs, outputs = (tuple(n for n, _ in ports) for ports in (program.inputs, program.outputs))
+        return Partition(HostProgram((), inputs, inputs), program, HostProgram((), outputs, outputs), {})
     reasons = {o: why for o in ops if (why := refuses(o.op, _types(o.operands), _types(o.results))) is not None}
     before = _before(ops, reasons)
     after = _after(ops, reasons, before)

@@ -69,6 +69,7 @@ from cuvil_hw.ops.resample import GridSample, Resample
 from cuvil_hw.ops.scan import CumProd, CumSum, PositionOf, Rank
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
 from cuvil_hw.ops.transposed import ConvTranspose, MaxPoolPositions
+from cuvil_hw.ops.tree import TreeWalk
 from cuvil_hw.ops.trig import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Sinh, Tan
 
 __all__ = [
@@ -176,6 +177,7 @@ __all__ = [
     "Tan",
     "Tanh",
     "Transpose",
+    "TreeWalk",
     "Where",
     "registry",
 ]

@@ -146,16 +146,18 @@ def modulo(n: Node, version: int) -> Value:
 
 
 def shift(n: Node, version: int) -> Value:
-    """Unsigned shifts by a constant are a multiplication or a division by a power of two."""
-    amount = n.known(1, "shift amounts")
-    x = n[0]
-    width = dtypes.int_width(x.dtype)
-    if width is None or width[0]:
-        n.refuse(f"shifts {x.dtype}; only unsigned integers are supported")
-    if (amount >= width[1]).any():
-        n.refuse(f"shifts {x.dtype} by {int(amount.max())} bits")
-    factor = n.const(np.left_shift(np.ones_like(amount), amount), x.dtype)
-    return n.binary(e.Mul() if n.attr("direction") == "LEFT" else e.Div(), x, factor)
+    return n.binary(e.ShiftLeft() if n.attr("direction") == "LEFT" else e.ShiftRight(), n[0], n[1])
+
+
+def bit_cast(n: Node, version: int) -> Value:
+    """The same bits as another type of the same width: for integers, a conversion that wraps."""
+    to = DTYPES.get(n.integer("to", 0), "")
+    if to == n[0].dtype:
+        return n[0]
+    widths = [dtypes.int_width(d) for d in (n[0].dtype, to)] if to else [None]
+    if None in widths or len({w[1] for w in widths if w is not None}) != 1:
+        n.refuse(f"the bits of {n[0].dtype} as {to or element_name(n.integer('to', 0))}; only integers of one width")
+    return cast_to(n, n[0], to)
 
 
 def where(n: Node, version: int) -> Value:
@@ -170,8 +172,8 @@ def cast(n: Node, version: int) -> Value:
 
 
 def cast_to(n: Node, x: Value, dtype: str) -> Value:
-    if dtype in ("i4", "u4") and dtypes.is_float(x.dtype):
-        x = n.emit(e.Cast("i32"), x)  # ONNX wraps floats into 4 bits; a direct cast saturates
+    if dtype in ("i2", "u2", "i4", "u4") and dtypes.is_float(x.dtype):
+        x = n.emit(e.Cast("i32"), x)  # ONNX wraps floats into 2 and 4 bits; a direct cast saturates
     return x if x.dtype == dtype else n.emit(e.Cast(dtype), x)
 
 
@@ -210,6 +212,15 @@ ELEMENTWISE: Mapping[str, Converter] = MappingProxyType(
         "Erf": unary(e.Erf()),
         "Sin": unary(e.Sin()),
         "Cos": unary(e.Cos()),
+        "Tan": unary(e.Tan()),
+        "Asin": unary(e.Asin()),
+        "Acos": unary(e.Acos()),
+        "Atan": unary(e.Atan()),
+        "Sinh": unary(e.Sinh()),
+        "Cosh": unary(e.Cosh()),
+        "Asinh": unary(e.Asinh()),
+        "Acosh": unary(e.Acosh()),
+        "Atanh": unary(e.Atanh()),
         "Floor": unary(e.Floor()),
         "Ceil": unary(e.Ceil()),
         "Round": unary(e.Round()),
@@ -242,6 +253,7 @@ ELEMENTWISE: Mapping[str, Converter] = MappingProxyType(
         "Pow": power,
         "Mod": modulo,
         "BitShift": shift,
+        "BitCast": bit_cast,
         "Min": variadic(e.Minimum()),
         "Max": variadic(e.Maximum()),
         "Sum": variadic(e.Add()),

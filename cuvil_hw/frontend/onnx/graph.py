@@ -27,6 +27,10 @@ CONTROL = ("If", "Loop", "Scan")
 _REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError, KeyError)
 
 
+class _Follows(Exception):
+    """A graph inside a node uses a value from outside that was refused, as is already said there."""
+
+
 def load_onnx(
     model: str | Path | onnx.ModelProto, *, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Program:
@@ -134,6 +138,8 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
         n = Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter)
         result = _results(n, domain, version, scope)
         return (result,) if isinstance(result, Value) else result
+    except _Follows:
+        return None
     except (Refused, ShapeError, OverflowError) as e:
         scope.refusals.add(op_type, str(e), label)
         return None
@@ -174,6 +180,8 @@ def _run(graph: onnx.GraphProto, scope: Scope) -> list[Value]:
     refused = scope.refusals.first()
     if refused is not None:
         raise Refused(f"inside it, {refused[0]}: {refused[1]}")
+    if any(scope.values.get(o.name) is None for o in graph.output):
+        raise _Follows
     return [scope.output(o.name) for o in graph.output]
 
 

@@ -104,16 +104,19 @@ def _check(model: onnx.ModelProto, name: str) -> None:
 
 
 def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without two things that the checker rejects though they do no harm: inputs and outputs without a type,
-    and GroupNormalization-18, which a later ONNX declared deprecated."""
+    """The model without three things that the checker rejects though they do no harm: ends without a type,
+    GroupNormalization-18, which a later ONNX declared deprecated, and foreign domains without an opset."""
     ends = [*model.graph.input, *model.graph.output]
     old_norm = any(n.op_type == "GroupNormalization" for n in model.graph.node) and any(
         not o.domain and 18 <= o.version < 21 for o in model.opset_import
     )
-    if not old_norm and all(i.type.tensor_type.HasField("shape") for i in ends):
+    foreign = {n.domain for n in model.graph.node if not n.domain.startswith("ai.onnx")}
+    foreign -= {"", *(o.domain for o in model.opset_import)}
+    if not old_norm and not foreign and all(i.type.tensor_type.HasField("shape") for i in ends):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    copy.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(foreign))
     for i in [*copy.graph.input, *copy.graph.output]:
         if i.type.WhichOneof("value") in (None, "tensor_type") and not i.type.tensor_type.HasField("shape"):
             i.type.tensor_type.elem_type = i.type.tensor_type.elem_type or TensorProto.FLOAT

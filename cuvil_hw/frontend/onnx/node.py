@@ -30,8 +30,12 @@ DTYPES: dict[int, str] = {
     TensorProto.DOUBLE: "f64",
     TensorProto.FLOAT16: "f16",
     TensorProto.BOOL: "bool",
-    **{getattr(TensorProto, f"INT{bits}"): f"i{bits}" for bits in (4, 8, 16, 32, 64)},
-    **{getattr(TensorProto, f"UINT{bits}"): f"u{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{
+        getattr(TensorProto, f"{long}INT{bits}"): f"{short}{bits}"
+        for long, short in (("", "i"), ("U", "u"))
+        for bits in (2, 4, 8, 16, 32, 64)
+        if hasattr(TensorProto, f"INT{bits}")  # 2 bits came with onnx 1.20
+    },
 }
 
 # Folding stops where a result would be larger than this and larger than its operands.

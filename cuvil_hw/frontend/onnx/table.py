@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cuvil_hw.frontend.onnx.einsum import einsum
 from cuvil_hw.frontend.onnx.elementwise import ELEMENTWISE
+from cuvil_hw.frontend.onnx.index import INDEX
 from cuvil_hw.frontend.onnx.linear import LINEAR
+from cuvil_hw.frontend.onnx.ml import ML
 from cuvil_hw.frontend.onnx.node import Converter
+from cuvil_hw.frontend.onnx.qonnx import DOMAINS, QONNX
 from cuvil_hw.frontend.onnx.quantized import MICROSOFT, QUANTIZED
+from cuvil_hw.frontend.onnx.recurrent import RECURRENT
 from cuvil_hw.frontend.onnx.reduce import REDUCE
+from cuvil_hw.frontend.onnx.resize import RESIZE
 from cuvil_hw.frontend.onnx.shape import SHAPE
+from cuvil_hw.frontend.onnx.signal import SIGNAL
 from cuvil_hw.frontend.onnx.window import WINDOW
 
+TABLES = (ELEMENTWISE, INDEX, LINEAR, QUANTIZED, RECURRENT, REDUCE, RESIZE, SHAPE, SIGNAL, WINDOW)
 CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
     {
-        **{("", op): f for table in (ELEMENTWISE, LINEAR, QUANTIZED, REDUCE, SHAPE, WINDOW) for op, f in table.items()},
+        **{("", op): f for table in TABLES for op, f in table.items()},
+        ("", "Einsum"): einsum,
+        **{("ai.onnx.ml", op): f for op, f in ML.items()},
+        **{(domain, op): f for domain in DOMAINS for op, f in QONNX.items()},
         **{("com.microsoft", op): f for op, f in MICROSOFT.items()},
         ("com.microsoft", "Gelu"): ELEMENTWISE["Gelu"],
     }
@@ -26,8 +37,8 @@ def refusal_reason(domain: str, op_type: str) -> str:
     """Why an operator without converter is refused."""
     if domain:
         return f"operators of domain {domain!r} are not supported" if domain != "com.microsoft" else "not supported"
-    if op_type in ("If", "Loop", "Scan"):
-        return "control flow that depends on run-time values is not supported; export the model with it unrolled"
+    if op_type in ("NonZero", "Unique", "NonMaxSuppression"):
+        return "the shape of its result depends on values known only at run time"
     if op_type.startswith(("Sequence", "SplitToSequence", "ConcatFromSequence", "Optional")):
         return "sequences and optionals are not supported"
     if op_type.startswith(("String", "Regex", "Tfidf")):

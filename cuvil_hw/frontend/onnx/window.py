@@ -10,6 +10,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value
 from cuvil_hw.frontend.onnx.shape import pad_value
 from cuvil_hw.ops.nn import AvgPool, Conv, MaxPool
+from cuvil_hw.ops.transposed import MaxPoolPositions
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,15 @@ def _pool_window(n: Node) -> tuple[Value, Window]:
     return x, win
 
 
-def max_pool(n: Node, version: int) -> Value:
-    n.only_first_output("Indices")
+def max_pool(n: Node, version: int) -> Sequence[Value]:
     x, win = _pool_window(n)
     if not _touches(win, x.shape[2:]):
         n.refuse("a window lies wholly in the padding")
-    return n.emit(MaxPool(win.kernel, win.strides, win.pads, win.dilations), x)
+    y = n.emit(MaxPool(win.kernel, win.strides, win.pads, win.dilations), x)
+    if not any(n.wanted[1:]):
+        return (y,)
+    by_columns = bool(n.integer("storage_order", 0))
+    return y, n.emit(MaxPoolPositions(win.kernel, win.strides, win.pads, win.dilations, by_columns), x)
 
 
 def average_pool(n: Node, version: int) -> Value:
@@ -124,7 +128,7 @@ def average_pool(n: Node, version: int) -> Value:
     return n.emit(AvgPool(win.kernel, win.strides, win.pads, win.dilations, include, win.extra), x)
 
 
-def _whole(n: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def whole_window(n: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """kernel, strides, pads, dilations of a window over everything."""
     spatial = n[0].shape[2:]
     if not spatial or not all(spatial):
@@ -134,11 +138,11 @@ def _whole(n: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], 
 
 
 def global_average_pool(n: Node, version: int) -> Value:
-    return n.emit(AvgPool(*_whole(n)), n[0])
+    return n.emit(AvgPool(*whole_window(n)), n[0])
 
 
 def global_max_pool(n: Node, version: int) -> Value:
-    return n.emit(MaxPool(*_whole(n)), n[0])
+    return n.emit(MaxPool(*whole_window(n)), n[0])
 
 
 def conv_integer(n: Node, version: int) -> Value:

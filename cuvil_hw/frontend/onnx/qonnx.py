@@ -1,0 +1,140 @@
+"""Converters of the QONNX dialect: quantizers of any width that keep their results as floats.
+
+Quant becomes `quantize` and `dequantize` wherever its scale is positive and its zero point and width are whole,
+constant and per tensor or per channel; else the same arithmetic as ops on floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.elementwise import cast_to
+from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.ops import base
+from cuvil_hw.ops.integer import Dequantize, Quantize
+
+DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Integers of one width: what they are stored as, and the values that occur."""
+
+    dtype: str
+    lo: int
+    hi: int
+
+
+def range_of(n: Node, bits: float, signed: bool, narrow: bool) -> Range:
+    if bits != int(bits) or not 1 <= bits <= 32:
+        n.refuse(f"a width of {bits} bits; whole ones from 1 to 32 are supported")
+    dtype = f"{'i' if signed else 'u'}{int(bits)}"
+    lo, hi = dtypes.int_range(dtype)
+    return Range(dtype, lo + (narrow and signed), hi - (narrow and not signed))
+
+
+def rounded(n: Node, x: Value, mode: str) -> Value:
+    """x with a rounding mode of QONNX."""
+    half = n.like(0.5, x)
+    match mode.upper():
+        case "ROUND" | "HALF_EVEN":
+            return n.emit(e.Round(), x)
+        case "CEIL":
+            return n.emit(e.Ceil(), x)
+        case "FLOOR":
+            return n.emit(e.Floor(), x)
+        case "UP":
+            return n.emit(e.Mul(), n.emit(e.Sign(), x), n.emit(e.Ceil(), n.emit(e.Abs(), x)))
+        case "DOWN" | "ROUND_TO_ZERO":
+            return n.emit(e.Mul(), n.emit(e.Sign(), x), n.emit(e.Floor(), n.emit(e.Abs(), x)))
+        case "HALF_UP":
+            away = n.emit(e.Floor(), n.emit(e.Add(), n.emit(e.Abs(), x), half))
+            return n.emit(e.Mul(), n.emit(e.Sign(), x), away)
+        case "HALF_DOWN":
+            near = n.emit(e.Ceil(), n.emit(e.Sub(), n.emit(e.Abs(), x), half))
+            return n.emit(e.Mul(), n.emit(e.Sign(), x), near)
+    n.refuse(f"rounding mode {mode!r}")
+
+
+def channel_axis(p: Array, x: Value) -> int | None:
+    """The axis of x along which a broadcast parameter varies: any for one value, None for several axes."""
+    if p.ndim > x.rank:
+        return None
+    long = [d + x.rank - p.ndim for d, size in enumerate(p.shape) if size > 1]
+    if not long:
+        return min(1, max(x.rank - 1, 0))
+    return long[0] if len(long) == 1 and p.size == x.shape[long[0]] else None
+
+
+def quant(n: Node, version: int) -> Value:
+    """(clamp(round(x / scale + zero point)) - zero point) · scale."""
+    x = cast_to(n, n[0], "f32")
+    scale, zero = n.known(1, "the scale").astype(np.float32), n.known(2, "the zero point").astype(np.float64)
+    bits = float(n.known_scalar(3, "the width"))
+    limits = range_of(n, bits, bool(n.integer("signed", 1)), bool(n.integer("narrow", 0)))
+    mode = n.attr("rounding_mode", "ROUND")
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        n.refuse("scales must be positive and finite")
+    whole = mode.upper() in ("ROUND", "HALF_EVEN") and (zero == np.rint(zero)).all()
+    axes = {channel_axis(p, x) for p in (scale, zero) if p.size > 1} or {channel_axis(scale, x)}
+    if whole and len(axes) == 1 and None not in axes:
+        axis = axes.pop() or 0
+        scales, zeros = tuple(map(float, scale.reshape(-1))), tuple(int(z) for z in zero.reshape(-1))
+        op = Quantize(scales, zeros, limits.dtype, axis)
+        if x.array is not None:
+            base.infer(op, [x.type])
+            q = n.const(np.clip(base.evaluate(op, [x.array])[0], limits.lo, limits.hi), limits.dtype)
+        else:
+            q = n.emit(op, x)
+            if (limits.lo, limits.hi) != dtypes.int_range(limits.dtype):
+                q = n.emit(e.Clamp(float(limits.lo), float(limits.hi)), q)
+        return n.emit(Dequantize(scales, zeros, axis), q)
+    s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero.astype(np.float32)))
+    q = rounded(n, n.emit(e.Clamp(limits.lo, limits.hi), n.emit(e.Add(), n.emit(e.Div(), x, s), z)), mode)
+    return n.emit(e.Mul(), n.emit(e.Sub(), q, z), s)
+
+
+def bipolar(n: Node, version: int) -> Value:
+    """scale where x ≥ 0, else -scale."""
+    x = cast_to(n, n[0], "f32")
+    scale = n.expand(cast_to(n, n[1], "f32"), x.shape)
+    return n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), scale, n.emit(e.Neg(), scale))
+
+
+def trunc(n: Node, version: int) -> Value:
+    """The highest of the bits of a quantized value: (round'(round(x / scale + zero) / 2^(in - out)) - zero) · scale."""
+    if len(n.inputs) != 5:
+        n.refuse("the form with an output scale")
+    x = cast_to(n, n[0], "f32")
+    given = [n.known(i, what) for i, what in ((1, "the scale"), (2, "the zero point"))]
+    scale, zero = (n.expand(n.const(p, "f32"), x.shape) for p in given)
+    taken, kept = (float(n.known_scalar(i, "a width")) for i in (3, 4))
+    q = n.emit(e.Round(), n.emit(e.Add(), n.emit(e.Div(), x, scale), zero))
+    q = rounded(n, n.emit(e.Mul(), q, n.like(2.0 ** (kept - taken), q)), n.attr("rounding_mode", "FLOOR"))
+    return n.emit(e.Mul(), n.emit(e.Sub(), q, zero), scale)
+
+
+def multi_threshold(n: Node, version: int) -> Value:
+    """How many thresholds of its channel an element reaches, · out_scale + out_bias. Thresholds (C, T) or (1, T)."""
+    x, thresholds = cast_to(n, n[0], "f32"), n[1]
+    last = n.attr("data_layout", "NCHW") in ("NHWC", "NWC")
+    axis = x.rank - 1 if last or x.rank < 2 else 1
+    if thresholds.rank != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
+        n.refuse(f"thresholds {thresholds.shape} for axis {axis} of {x.shape}")
+    rows = [thresholds.shape[0] if d == axis else 1 for d in range(x.rank)]
+    steps = n.reshape(cast_to(n, thresholds, "f32"), (*rows, thresholds.shape[1]))
+    reached = n.binary(e.GreaterEqual(), n.reshape(x, (*x.shape, 1)), steps)
+    count = n.emit(e.ReduceSum((x.rank,)), cast_to(n, reached, "f32"))
+    count = n.emit(e.Mul(), count, n.like(n.number("out_scale", 1.0), count))
+    return n.emit(e.Add(), count, n.like(n.number("out_bias", 0.0), count))
+
+
+QONNX: Mapping[str, Converter] = MappingProxyType(
+    {"Quant": quant, "IntQuant": quant, "BipolarQuant": bipolar, "Trunc": trunc, "MultiThreshold": multi_threshold}
+)

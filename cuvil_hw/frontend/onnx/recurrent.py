@@ -1,0 +1,221 @@
+"""Converters of RNN, GRU and LSTM: unrolled over time, the products with the inputs made once for all steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.control import MOST_STEPS
+from cuvil_hw.frontend.onnx.elementwise import cast_to
+from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.shape import cut
+
+Activation = Callable[[Value], Value]
+
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+# alpha and beta where the node gives none, from the operators of the same names.
+_PARAMETERS = {
+    "LeakyRelu": (0.01, 0.0), "ThresholdedRelu": (1.0, 0.0), "ScaledTanh": (1.0, 1.0), "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0, 0.0), "Affine": (1.0, 0.0),
+}  # fmt: skip
+
+
+def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
+    plain = {
+        "sigmoid": e.Sigmoid(),
+        "tanh": e.Tanh(),
+        "relu": e.Relu(),
+        "softplus": e.Softplus(),
+        "leakyrelu": e.LeakyRelu(alpha),
+        "hardsigmoid": e.HardSigmoid(alpha, beta),
+        "elu": e.Elu(alpha),
+    }
+    op = plain.get(name.lower())
+    if op is not None:
+        return lambda x: n.emit(op, x)
+    match name.lower():
+        case "affine":
+            return lambda x: n.emit(e.Add(), n.emit(e.Mul(), x, n.like(alpha, x)), n.like(beta, x))
+        case "scaledtanh":
+            return lambda x: n.emit(e.Mul(), n.emit(e.Tanh(), n.emit(e.Mul(), x, n.like(beta, x))), n.like(alpha, x))
+        case "softsign":
+            return lambda x: n.emit(e.Div(), x, n.emit(e.Add(), n.emit(e.Abs(), x), n.like(1, x)))
+        case "thresholdedrelu":
+            return lambda x: n.emit(
+                e.Where(), n.emit(e.Greater(), x, n.like(alpha, x)), x, n.like(0, x)
+            )
+    n.refuse(f"activation {name!r}")
+
+
+def activations(n: Node, directions: int) -> list[list[Activation]]:
+    """Per direction, in the order of the gates."""
+    kind = n.proto.op_type
+    names = [v.decode() if isinstance(v, bytes) else v for v in n.attr("activations", ()) or ()]
+    names = names or list(_DEFAULTS[kind]) * directions
+    count = len(_DEFAULTS[kind])
+    if len(names) != count * directions:
+        n.refuse(f"{len(names)} activations for {directions} directions of {kind}")
+    given = [list(n.attr(k, ()) or ()) for k in ("activation_alpha", "activation_beta")]
+    made = []
+    for name in names:
+        defaults = next((v for k, v in _PARAMETERS.items() if k.lower() == name.lower()), None)
+        pair = [float(g.pop(0)) if g and defaults is not None else d
+                for g, d in zip(given, defaults or (0.0, 0.0), strict=True)]  # fmt: skip
+        made.append(activation(n, name, pair[0], pair[1]))
+    return [made[i : i + count] for i in range(0, len(made), count)]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One direction. `x`: (T, B, G·H), input products with their biases; `r`: (G·H, H); `rb`: (G·H,) or None."""
+
+    n: Node
+    x: Value
+    r: Value
+    rb: Value | None
+    peepholes: Value | None
+    acts: list[Activation]
+    hidden: int
+    clip: float
+
+    def gate(self, v: Value, g: int) -> Value:
+        """Columns of gate `g` of (B, G·H)."""
+        return cut(self.n, v, (0, g * self.hidden), (v.shape[0], self.hidden))
+
+    def part(self, v: Value, g: int) -> Value:
+        """Gate `g` of a vector (G·H,) or rows (G·H, H)."""
+        starts = [g * self.hidden, *[0] * (v.rank - 1)]
+        return cut(self.n, v, starts, [self.hidden, *v.shape[1:]])
+
+    def at(self, t: int) -> Value:
+        steps, batch, wide = self.x.shape
+        assert t < steps
+        return self.n.reshape(cut(self.n, self.x, (t, 0, 0), (1, batch, wide)), (batch, wide))
+
+    def recur(self, h: Value, r: Value | None = None, rb: Value | None = None) -> Value:
+        """h · Rᵀ + Rb."""
+        r, rb = (self.r, self.rb) if r is None else (r, rb)
+        return self.n.emit(e.Linear(), h, r, rb) if rb is not None else self.n.emit(e.Linear(), h, r)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.n.emit(e.Add(), a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.n.binary(e.Mul(), a, b)
+
+    def clipped(self, v: Value) -> Value:
+        return self.n.emit(e.Clamp(-self.clip, self.clip), v) if self.clip else v
+
+    def peep(self, v: Value, c: Value, g: int) -> Value:
+        return v if self.peepholes is None else self.add(v, self.mul(c, self.part(self.peepholes, g)))
+
+    def rnn(self, x: Value, h: Value, c: Value | None) -> tuple[Value, Value | None]:
+        return self.acts[0](self.clipped(self.add(x, self.recur(h)))), None
+
+    def gru(self, x: Value, h: Value, c: Value | None) -> tuple[Value, Value | None]:
+        """Gates z, r, h; `linear_before_reset` multiplies by r after the recurrent product."""
+        n = self.n
+        f, g = self.acts
+        if n.integer("linear_before_reset", 0):
+            product = self.recur(h)
+            z, r = (f(self.clipped(self.add(self.gate(x, i), self.gate(product, i)))) for i in (0, 1))
+            new = self.mul(r, self.gate(product, 2))
+        else:
+            rows = [self.part(self.r, i) for i in range(3)]
+            bias = [self.part(self.rb, i) if self.rb is not None else None for i in range(3)]
+            z, r = (f(self.clipped(self.add(self.gate(x, i), self.recur(h, rows[i], bias[i])))) for i in (0, 1))
+            new = self.recur(self.mul(r, h), rows[2], bias[2])
+        new = g(self.clipped(self.add(self.gate(x, 2), new)))
+        kept = n.emit(e.Sub(), n.like(1, z), z)
+        return self.add(self.mul(kept, new), self.mul(z, h)), None
+
+    def lstm(self, x: Value, h: Value, c: Value | None) -> tuple[Value, Value | None]:
+        """Gates i, o, f, c; peepholes i, o, f."""
+        assert c is not None
+        f, g, last = self.acts
+        both = self.add(x, self.recur(h))
+        i = f(self.clipped(self.peep(self.gate(both, 0), c, 0)))
+        if self.n.integer("input_forget", 0):
+            forget = self.n.emit(e.Sub(), self.n.like(1, i), i)
+        else:
+            forget = f(self.clipped(self.peep(self.gate(both, 2), c, 2)))
+        c = self.add(self.mul(forget, c), self.mul(i, g(self.clipped(self.gate(both, 3)))))
+        o = f(self.clipped(self.peep(self.gate(both, 1), c, 1)))
+        return self.mul(o, last(c)), c
+
+
+def recurrent(n: Node, version: int) -> Sequence[Value]:
+    kind, w, r = n.proto.op_type, n[1], n[2]
+    batch_first = bool(n.integer("layout", 0))
+    x = n.transpose(n[0], (1, 0, 2)) if batch_first else n[0]
+    if x.rank != 3 or w.rank != 3 or r.rank != 3 or not 0 < x.shape[0] <= MOST_STEPS:
+        n.refuse(f"x {x.shape}, w {w.shape}, r {r.shape}; 1 to {MOST_STEPS} steps are unrolled")
+    (steps, batch, features), (directions, wide, hidden) = x.shape, r.shape
+    direction = n.attr("direction", "forward")
+    if direction not in ("forward", "reverse", "bidirectional") or directions != 1 + (direction == "bidirectional"):
+        n.refuse(f"direction {direction!r} with weights for {directions}")
+    acts = activations(n, directions)
+    mask = _mask(n, steps, batch)
+    outputs, last_h, last_c = [], [], []
+    for d in range(directions):
+        bias = n.reshape(_row(n, n[3], d), (2 * wide,)) if n.has(3) else None
+        halves = [cut(n, bias, (i * wide,), (wide,)) for i in (0, 1)] if bias is not None else [None, None]
+        rows = n.reshape(x, (steps * batch, features))
+        weights = n.reshape(_row(n, w, d), (wide, features))
+        products = n.emit(e.Linear(), rows, weights, *(h for h in halves[:1] if h is not None))
+        peepholes = n.reshape(_row(n, n[7], d), (3 * hidden,)) if n.has(7) else None
+        layer = Layer(n, n.reshape(products, (steps, batch, wide)), n.reshape(_row(n, r, d), (wide, hidden)),
+                      halves[1], peepholes, acts[d], hidden, n.number("clip", 0.0))  # fmt: skip
+        step = {"RNN": layer.rnn, "GRU": layer.gru, "LSTM": layer.lstm}[kind]
+        h = _state(n, 5, d, (batch, hidden), x, batch_first)
+        c = _state(n, 6, d, (batch, hidden), x, batch_first) if kind == "LSTM" else None
+        ys: list[Value] = []
+        backward = direction == "reverse" or d == 1
+        for t in reversed(range(steps)) if backward else range(steps):
+            new_h, new_c = step(layer.at(t), h, c)
+            y = new_h
+            if mask is not None:
+                valid = n.expand(mask[t], new_h.shape)
+                y = n.emit(e.Where(), valid, new_h, n.like(0, new_h))
+                new_h = n.emit(e.Where(), valid, new_h, h)
+                new_c = n.emit(e.Where(), valid, new_c, c) if new_c is not None and c is not None else None
+            h, c = new_h, new_c
+            ys.append(n.reshape(y, (1, 1, batch, hidden)))
+        outputs.append(_join(n, ys[::-1] if backward else ys, 0))
+        last_h.append(n.reshape(h, (1, batch, hidden)))
+        last_c += [n.reshape(c, (1, batch, hidden))] if c is not None else []
+    results = [_join(n, outputs, 1), _join(n, last_h, 0), *([_join(n, last_c, 0)] if last_c else [])]
+    if batch_first:
+        results = [n.transpose(results[0], (2, 0, 1, 3)), *(n.transpose(v, (1, 0, 2)) for v in results[1:])]
+    return results
+
+
+def _join(n: Node, values: Sequence[Value], axis: int) -> Value:
+    return values[0] if len(values) == 1 else n.emit(e.Concat(axis), *values)
+
+
+def _row(n: Node, v: Value, d: int) -> Value:
+    return cut(n, v, [d, *[0] * (v.rank - 1)], [1, *v.shape[1:]])
+
+
+def _state(n: Node, i: int, d: int, shape: tuple[int, int], x: Value, batch_first: bool) -> Value:
+    """Initial state of a direction, (B, H); zeros when absent."""
+    if not n.has(i):
+        return n.like(0, Value(x.type.with_shape(shape)))
+    given = n.transpose(n[i], (1, 0, 2)) if batch_first else n[i]
+    return n.reshape(_row(n, given, d), shape)
+
+
+def _mask(n: Node, steps: int, batch: int) -> list[Value] | None:
+    """Per step, which samples (B, 1) are still inside their sequence; None when all always are."""
+    if not n.has(4) or (n[4].array is not None and (n[4].array >= steps).all()):
+        return None
+    lengths = n.reshape(cast_to(n, n[4], "i64"), (batch, 1))
+    return [n.emit(e.Less(), n.const(np.full((batch, 1), t), "i64"), lengths) for t in range(steps)]
+
+
+RECURRENT: Mapping[str, Converter] = MappingProxyType(dict.fromkeys(_DEFAULTS, recurrent))

@@ -1,0 +1,207 @@
+"""Converters of interpolation: Resize, Upsample and GridSample. Places and weights of a resize are constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.ops.elementwise import work_dtype
+
+Kernel = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension: extents, scale, and the part that is taken (for tf_crop_and_resize), as fractions."""
+
+    size: int
+    out: int
+    scale: float
+    begin: float = 0.0
+    end: float = 1.0
+
+
+def places(n: Node, a: Axis, transform: str) -> Array:
+    """Coordinates in the input of the output's elements. Where runtimes take them in single precision, so do we: which
+    of two pixels at equal distance is the nearest hangs on the last bit."""
+    y = np.arange(a.out, dtype=np.float64)
+    single, factor = y.astype(np.float32), np.float32(a.scale)
+    exact = a.scale * a.size
+    match transform:
+        case "align_corners":
+            return y * 0 if exact == 1 else y * (a.size - 1) / (exact - 1)
+        case "asymmetric":
+            return (single / factor).astype(np.float64)
+        case "half_pixel":
+            return ((single + np.float32(0.5)) / factor - np.float32(0.5)).astype(np.float64)
+        case "pytorch_half_pixel":
+            return y * 0 - 0.5 if exact == 1 else places(n, a, "half_pixel")
+        case "half_pixel_symmetric":
+            return a.size / 2 * (1 - a.out / exact) + (y + 0.5) / a.scale - 0.5
+        case "tf_crop_and_resize":
+            span = (a.end - a.begin) * (a.size - 1)
+            steps = y * 0 + span / 2 if exact == 1 else y * span / (exact - 1)
+            return steps + a.begin * (a.size - 1)
+    n.refuse(f"coordinate_transformation_mode {transform!r}")
+
+
+def whole_places(n: Node, x: Array, mode: str) -> Array:
+    """Coordinates rounded as `nearest_mode` says."""
+    match mode:
+        case "round_prefer_floor":
+            return np.ceil(x - 0.5)
+        case "round_prefer_ceil":
+            return np.floor(x + 0.5)
+        case "floor":
+            return np.floor(x)
+        case "ceil":
+            return np.ceil(x)
+    n.refuse(f"nearest_mode {mode!r}")
+
+
+def triangle(v: float) -> float:
+    return max(0.0, 1 - abs(v))
+
+
+def keys(a: float) -> Kernel:
+    """Keys' cubic convolution kernel with coefficient a."""
+
+    def kernel(v: float) -> float:
+        v = abs(v)
+        if v <= 1:
+            return ((a + 2) * v - (a + 3)) * v * v + 1
+        return ((a * v - 5 * a) * v + 8 * a) * v - 4 * a if v < 2 else 0.0
+
+    return kernel
+
+
+def taps(x: Array, a: Axis, kernel: Kernel, reach: int, antialias: bool, exclude: bool) -> tuple[Array, Array]:
+    """(indices, weights), each (out, taps). `antialias`: the kernel widens when the result is smaller; `exclude`: taps
+    outside get no weight, else the border counts for them."""
+    narrow = min(a.scale, 1.0) if antialias else 1.0
+    half = -math.floor(-reach / narrow)
+    indices, weights = [], []
+    for place in x:
+        base = math.ceil(place) - 1
+        row = range(base - half + 1, base + half + 1)
+        factors = [kernel((i - place) * narrow) * (not exclude or 0 <= i < a.size) for i in row]
+        total = sum(factors) if antialias or exclude else 1.0
+        indices.append([min(max(i, 0), a.size - 1) for i in row])
+        weights.append([f / total if total else 0.0 for f in factors])
+    return np.asarray(indices, np.int64).reshape(len(x), -1), np.asarray(weights, np.float64).reshape(len(x), -1)
+
+
+def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill: float) -> Value:
+    """x resized along one axis."""
+    where = places(n, a, transform)
+    if mode == "nearest":
+        at = np.clip(whole_places(n, where, n.attr("nearest_mode", "round_prefer_floor")), 0, a.size - 1)
+        y = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64"))
+    else:
+        if not dtypes.is_float(x.dtype):
+            n.refuse(f"mode {mode!r} on {x.dtype}; cast to a float first")
+        antialias, exclude = bool(n.integer("antialias", 0)), bool(n.integer("exclude_outside", 0))
+        kernel, reach = (triangle, 1) if mode == "linear" else (keys(n.number("cubic_coeff_a", -0.75)), 2)
+        indices, weights = taps(where, a, kernel, reach, antialias, exclude)
+        y = n.emit(e.Resample(axis), x, n.const(indices, "i64"), n.const(weights, work_dtype(x.dtype)))
+    if transform != "tf_crop_and_resize":
+        return y
+    outside = ((where < 0) | (where > a.size - 1)).reshape([-1 if d == axis else 1 for d in range(x.rank)])
+    return n.emit(e.Where(), n.expand(n.const(outside, "bool"), y.shape), n.like(fill, y), y)
+
+
+def scaled(size: int, scale: float) -> int:
+    """The output extent, with ONNX's rounding in single precision."""
+    return int(np.floor(np.float32(size) * np.float32(scale)))
+
+
+def resize(n: Node, version: int) -> Value:
+    x, mode = n[0], n.attr("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        n.refuse(f"mode {mode!r}")
+    if min(x.shape, default=1) == 0:
+        n.refuse(f"the empty tensor {x.shape}")
+    if version < 11:  # as Upsample
+        factors = _known(n, 1, "scales")
+        sizes = [scaled(s, f) for s, f in zip(x.shape, factors, strict=True)]
+        return _each(n, x, [Axis(*a) for a in zip(x.shape, sizes, factors, strict=True)], mode, "asymmetric", "floor")
+    transform = n.attr("coordinate_transformation_mode", "half_pixel")
+    axes = [n.axis(a, x.rank) for a in n.ints("axes", range(x.rank))]
+    roi = _known(n, 1, "roi") if transform == "tf_crop_and_resize" else []
+    if roi and len(roi) != 2 * len(axes):
+        n.refuse(f"{len(roi)} values of roi for {len(axes)} axes")
+    factors, sizes = _targets(n, [x.shape[a] for a in axes])
+    if len(factors) != len(axes) or len(sizes) != len(axes) or min(factors, default=1) <= 0:
+        n.refuse(f"scales {factors} and sizes {sizes} for {len(axes)} axes")
+    result = [Axis(s, s, 1.0) for s in x.shape]
+    for i, axis in enumerate(axes):
+        part = (roi[i], roi[len(axes) + i]) if roi else (0.0, 1.0)
+        result[axis] = Axis(x.shape[axis], sizes[i], factors[i], *part)
+    return _each(n, x, result, mode, transform)
+
+
+def _known(n: Node, i: int, what: str) -> list[float]:
+    return [float(v) for v in n.known(i, what).reshape(-1)] if n.has(i) else []
+
+
+def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
+    """(scale, output extent) of every resized axis."""
+    factors = _known(n, 2, "scales")
+    if factors:
+        if len(factors) != len(extents):
+            n.refuse(f"{len(factors)} scales for {len(extents)} axes")
+        return factors, [scaled(s, f) for s, f in zip(extents, factors, strict=True)]
+    sizes = list(n.known_ints(3, "sizes")) if n.has(3) else []
+    if len(sizes) != len(extents):
+        n.refuse(f"{len(sizes)} sizes for {len(extents)} axes")
+    factors = [out / s for out, s in zip(sizes, extents, strict=True)]
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return factors, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        n.refuse(f"keep_aspect_ratio_policy {policy!r}")
+    scale = min(factors) if policy == "not_larger" else max(factors)
+    return [scale] * len(sizes), [math.floor(scale * s + 0.5) for s in extents]
+
+
+def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, rounding: str = "") -> Value:
+    fill = n.number("extrapolation_value", 0.0)
+    for axis, a in enumerate(axes):
+        if a.size == a.out and a.scale == 1 and (a.begin, a.end) == (0, 1):
+            continue
+        if rounding and mode == "nearest":
+            at = np.clip(np.floor(places(n, a, transform)), 0, a.size - 1)
+            x = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64"))
+        else:
+            x = along(n, x, axis, a, mode, transform, fill)
+    return x
+
+
+def upsample(n: Node, version: int) -> Value:
+    """Upsample-7 has its scales as an attribute, Upsample-9 as an operand."""
+    x, mode = n[0], n.attr("mode", "nearest")
+    factors = [float(np.float32(s)) for s in n.attr("scales", ())] if version < 9 else _known(n, 1, "scales")
+    if len(factors) != x.rank or min(factors, default=1) <= 0 or mode not in ("nearest", "linear"):
+        n.refuse(f"mode {mode!r}, scales {factors} on {x.shape}")
+    axes = [Axis(s, scaled(s, f), f) for s, f in zip(x.shape, factors, strict=True)]
+    return _each(n, x, axes, mode, "asymmetric", "floor")
+
+
+def grid_sample(n: Node, version: int) -> Value:
+    """Before opset 20 the modes were called bilinear and bicubic."""
+    mode = n.attr("mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    op = e.GridSample(mode, n.attr("padding_mode", "zeros"), bool(n.integer("align_corners", 0)))
+    return n.emit(op, n[0], n[1])
+
+
+RESIZE: Mapping[str, Converter] = MappingProxyType(
+    {"Resize": resize, "Upsample": upsample, "GridSample": grid_sample}
+)
