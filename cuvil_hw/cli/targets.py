@@ -96,7 +96,7 @@ def check(file: Path) -> Profile:
         raise ProfileError(str(file), line, "adapter", str(e)) from e
     adapter = registry.load_adapter(profile.adapter)
     have = {axis.name for axis in profile.axes}
-    missing = [name for name in getattr(adapter, "axes", ()) if name not in have]
+    missing = [name for name in adapter.axes if name not in have]
     if missing:
         first = min(document.lines.values(), default=line)
         listed = ", ".join(sorted(have)) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,11 @@ MAX_ELEMENTS = (1 << 31) - 1
 
 
 class CpuAdapter:
+    """See adapters/base.py for the contract."""
+
     name = "cpu"
+    interface = "hw"
+    axes = ()
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
@@ -71,9 +76,7 @@ class CpuAdapter:
             lanes = int(choice.candidate(kernel.name).schedule.option("lanes", "1"))
             nest = Nest(placed.vectors[kernel.name], lanes, placed.layouts)
             functions.append(apply(kernel, nest, graph.buffers, tables, names.new(kernel.name), number))
-        module = ModuleOp([*tables.ops, *functions])
-        module.verify()
-        return module
+        return ModuleOp([*tables.ops, *functions])
 
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
@@ -118,7 +121,7 @@ class CpuAdapter:
         )
 
     def open(self, profile: Profile, interface: str) -> Device:
-        return open_device({"name": profile.name, "settings": dict(profile.settings)}, interface)
+        return open_device(asdict(profile), interface)
 
 
 def _package(compiler: str) -> str:

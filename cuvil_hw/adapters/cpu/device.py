@@ -16,7 +16,8 @@ import numpy as np
 
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
-from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded
+from cuvil_hw.runtime.null import NullLoaded
 
 ABI_VERSION = 1
 LIBRARY = "model.so"
@@ -60,7 +61,7 @@ class CpuDevice:
         """Raises DeviceError when this processor lacks instructions that the program uses or the library can't be
         loaded, ArtifactError when the program's parts don't go together."""
         if self.interface == "null":
-            return _Null(program.outputs)
+            return NullLoaded(program)
         machine, march = str(program.info.get("machine", platform.machine())), str(program.info.get("march", ""))
         if machine != platform.machine():
             raise DeviceError(_foreign(program.name, machine))
@@ -151,20 +152,3 @@ class _Library:
         handle, self._handle = self._handle, None
         if handle is not None:
             _ctypes.dlclose(handle)
-
-
-@dataclass(frozen=True, slots=True)
-class _Null:
-    """Computes nothing: zeros of the right shapes."""
-
-    ports: tuple[Port, ...]
-
-    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
-        n = inputs[0].shape[0] if inputs else 1
-        return [np.zeros((n, *p.shape), to_numpy(p.dtype)) for p in self.ports], 0.0
-
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        return {}
-
-    def close(self) -> None:
-        pass

@@ -31,7 +31,6 @@ class ZynqAdapter:
 
     name = "zynq"
     interface = "sim"
-    interface = "sim"
     axes = ("lut", "ff", "bram18", "dsp")
 
     def refuses(
