@@ -34,10 +34,15 @@ class Golden:
 
 
 class Adapter(Protocol):
-    """Two attributes may be added: `interface`, of the device that programs run on unless another is asked for ("hw"
-    when absent), and `axes`, a tuple of the resources for which a profile must give limits (none when absent)."""
-
     name: str
+
+    @property
+    def interface(self) -> str:
+        """Of the device that programs run on unless another is asked for: "hw", "sim" or "null"."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The resources for which a profile must give limits."""
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
@@ -61,5 +66,5 @@ class Adapter(Protocol):
         """Files and commands; runs nothing, needs no tool."""
 
     def open(self, profile: Profile, interface: str) -> Device:
-        """The device named by `interface`: "hw", "sim" or "null". Raises ToolNotFound or CuvilError, never
-        falls back."""
+        """What the adapter's entry point in `cuvil.devices` gives for this profile as data; programs are run through
+        that one, which imports no compiler. Raises ToolNotFound or CuvilError, never falls back."""
