@@ -31,8 +31,6 @@ Example = torch.Tensor | np.ndarray[Any, Any]
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-# Ops that check something while tracing and compute nothing.
-_CHECKS = ("aten._assert_", "aten.sym_constrain_range", "aten._assert_tensor_metadata")
 
 
 def load_torch(

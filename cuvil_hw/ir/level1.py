@@ -52,7 +52,7 @@ _FLOATS: dict[str, type[Any]] = {"f16": Float16Type, "f32": Float32Type, "f64": 
 
 
 def element_type(dtype: str) -> Attribute:
-    """MLIR element type of a dtype: iN is signless, uN is unsigned, bool is i1 marked by its width."""
+    """MLIR element type of a dtype: iN is signless, uN unsigned; bool is i1, so one-bit integers are si1."""
     if dtype == "bool":
         return i1
     if dtype in _FLOATS:

@@ -18,7 +18,6 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
-Attr = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
 registry: dict[str, type[Op]] = {}
 _attributes: dict[type[Op], tuple[tuple[str, str], ...]] = {}

@@ -39,7 +39,7 @@ def build_report(
     that a run keeps; `notes`: assumptions that the user should know. No time of day and no path is in it, so that equal
     compilations give equal reports.
     """
-    layers = [_layer(k, choice.candidate(k.name), clock_hz) for k in kernels.kernels]
+    layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
     return Report(
         {
             "schema": SCHEMA,
@@ -74,7 +74,7 @@ def build_report(
     )
 
 
-def _layer(kernel: Kernel, candidate: Candidate, clock_hz: float) -> dict[str, Any]:
+def _layer(kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
     estimate = candidate.estimate
     return {
         "name": kernel.name,

@@ -98,8 +98,5 @@ class KernelGraph:
         """The array behind a buffer of role "const"."""
         return self.constants[self.buffers[buffer].digest]
 
-    def consumers(self, buffer: str) -> tuple[Kernel, ...]:
-        return tuple(k for k in self.kernels if buffer in k.inputs)
-
     def producer(self, buffer: str) -> Kernel | None:
         return next((k for k in self.kernels if k.output == buffer), None)

@@ -40,10 +40,3 @@ def total(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str
         elif axis.rule == "max":
             result[axis.name] = float(max(values, default=0.0))
     return result
-
-
-def overuse(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """How far each axis is over its budget, in units of the axis; only the axes that are."""
-    axes = tuple(axes)
-    sums = total(axes, uses)
-    return {a.name: sums[a.name] - a.budget for a in axes if a.name in sums and sums[a.name] > a.budget}
