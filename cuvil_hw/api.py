@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from cuvil_hw.runtime.manifest import Manifest
 from cuvil_hw.runtime.registry import load_adapter
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured, corrected
 from cuvil_hw.schedule.memory import MemoryPlan
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
 from cuvil_hw.types import TensorType
@@ -110,15 +111,21 @@ def compile(
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
-    step("choose schedules")
-    choice = choose(kernels, profile, overhead)
-    step("plan memory")
-    design = plan_memory(graph, choice, overhead, profile)
-    step("lower")
-    module = adapter.lower(graph, choice, profile)
-    module.verify()
-    step("write sources")
-    plan = adapter.plan(module, graph, choice, profile, golden(parts.core))
+    expected, fits = golden(parts.core), False
+    while not fits:
+        step("choose schedules")
+        choice = choose(kernels, profile, overhead)
+        step("plan memory")
+        design = plan_memory(graph, choice, overhead, profile)
+        step("lower")
+        module = adapter.lower(graph, choice, profile)
+        module.verify()
+        step("write sources")
+        plan = adapter.plan(module, graph, choice, profile, expected)
+        measured = measure(adapter, plan, profile)
+        kernels, choice, fits = corrected(kernels, choice, measured, profile.axes)
+        design = replace(design, choice=choice)
+    program.notes["measured"] = measured.notes
     step("build")
     products = build(plan)
     step("pack")
@@ -293,6 +300,18 @@ def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
     return drawn.astype(dtypes.to_numpy(kind.dtype))
 
 
+def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
+    """What the target's own tools say of the sources, where the adapter can ask them. Without the tools the estimates
+    stay, and a note of the report says so."""
+    ask = getattr(adapter, "measure", None)
+    if ask is None:
+        return Measured()
+    try:
+        return cast(Measured, ask(plan, profile))
+    except ToolNotFound as e:
+        return Measured(notes=(f"not measured, estimates stay: {e}",))
+
+
 def build(plan: BuildPlan) -> dict[str, bytes]:
     """The plan's products, from the cache of builds where it has them. Raises ToolNotFound, BuildFailed."""
     if not plan.products:
@@ -344,7 +363,11 @@ def pack(
         prologue=parts.prologue,
         epilogue=parts.epilogue,
         graph=graph_of(parts.core),
-        notes=[*(f"assumed: {text}" for text in program.notes.get("assumed", ())), *program.notes.get("precision", ())],
+        notes=[
+            *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
+            *program.notes.get("precision", ()),
+            *program.notes.get("measured", ()),
+        ],
     )
     return container.assemble(
         manifest,

@@ -34,6 +34,9 @@ class Golden:
 
 
 class Adapter(Protocol):
+    """A method may be added: `measure(plan, profile)` gives a Measured (schedule/measured.py): what the target's own
+    tools say of a plan's sources; it raises ToolNotFound when they are missing, BuildFailed when they refuse."""
+
     name: str
 
     @property

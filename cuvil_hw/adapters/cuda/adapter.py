@@ -17,6 +17,7 @@ from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.cuda import cost
 from cuvil_hw.adapters.cuda.arch import STATIC_SHARED_BYTES, WARP
 from cuvil_hw.adapters.cuda.device import open_device
+from cuvil_hw.adapters.cuda.measure import measure
 from cuvil_hw.adapters.cuda.product import contiguous, dot4_fits, product_of
 from cuvil_hw.adapters.cuda.threads import COMBINE, lower_threads
 from cuvil_hw.adapters.cuda.tile import Shape, lower_tile, shape_of, sizes_of
@@ -32,6 +33,7 @@ from cuvil_hw.render.names import Names, comment_lines
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Level, Schedule
 
@@ -44,6 +46,7 @@ ALIGNMENT = 256
 # Thread numbers are ints, and a loop over them steps past its end by less than a grid.
 MAX_ELEMENTS = 1 << 30
 THREADS = (256, 128)
+WARP_OUTPUTS = 4096  # with more outputs, threads fill the machine without help
 LEAST = 8  # rows, columns and steps that make a tile
 # rows, columns, k, rows and columns of each thread
 TILES = ((128, 128, 16, 8, 8), (128, 128, 32, 8, 8), (64, 64, 16, 4, 4), (64, 64, 32, 4, 4), (32, 64, 32, 2, 4),
@@ -70,7 +73,7 @@ class CudaAdapter:
         found = [Schedule(options=(("form", "thread"), ("threads", str(n)))) for n in THREADS]
         reduce = kernel.reduce
         steps = prod(i.extent for i in kernel.reduction_iters)
-        if reduce is not None and reduce.kind in COMBINE and steps >= WARP and kernel.type.size:
+        if reduce is not None and reduce.kind in COMBINE and steps >= WARP and 0 < kernel.type.size <= WARP_OUTPUTS:
             product = product_of(kernel)
             dot4 = product is not None and contiguous(product, kernel)
             options = (("form", "warp"), ("threads", str(THREADS[0])), *((("dot4", "yes"),) if dot4 else ()))
@@ -121,6 +124,21 @@ class CudaAdapter:
                 "largest": max((b.type.size for b in graph.buffers.values()), default=1),
             },
         )
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        """Registers, shared memory and spills of every kernel, from NVRTC and ptxas."""
+        entries: Any = plan.info["launches"]
+        found = measure(plan.files[SOURCE], profile.part)
+        use = {
+            str(entry["kernel"]): {
+                "registers": float(found[entry["symbol"]].registers),
+                "shared": float(found[entry["symbol"]].shared_bytes),
+                "spills": float(found[entry["symbol"]].spill_bytes),
+            }
+            for entry in entries
+        }
+        text = "registers, shared memory and spills were measured (NVRTC and ptxas)"
+        return Measured(use, (text,) if use else ())
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

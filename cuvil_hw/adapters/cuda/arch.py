@@ -61,6 +61,7 @@ def profile_of(variant: str) -> Profile:
             Axis("shared", capability.shared_bytes, "max", unit="B"),
             Axis("registers", REGISTERS_PER_THREAD, "max", unit="per thread"),
             Axis("threads", THREADS_PER_BLOCK, "max", unit="per block"),
+            Axis("spills", 0, "max", unit="B per thread"),
         ),
         settings={
             "sms": _NOMINAL_SMS,

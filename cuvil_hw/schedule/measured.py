@@ -1,0 +1,46 @@
+"""What a vendor's tool says of a chosen design in place of what was estimated, and whether the design still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cuvil_hw.schedule.problem import limits, within
+from cuvil_hw.schedule.resources import Axis, total
+from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`use`: amounts by kernel name and axis; kernels and axes that aren't there keep their estimates. `notes`: what
+    the user should know, such as why nothing was measured."""
+
+    use: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def corrected(
+    kernels: Sequence[KernelChoices], choice: Choice, measured: Measured, axes: Sequence[Axis]
+) -> tuple[tuple[KernelChoices, ...], Choice, bool]:
+    """Candidates and choice with the measured use of what was chosen; False when that breaks a limit of a kernel by
+    itself: then choose again among these candidates, which know better."""
+    picked = {name: _with(candidate, measured, name) for name, candidate in choice.picked}
+    before = dict(choice.picked)
+    known = tuple(
+        replace(k, candidates=tuple(picked[k.name] if c is before[k.name] else c for c in k.candidates))
+        for k in kernels
+    )
+    bounds = limits(axes, {})
+    fits = all(within(c, bounds) for c in picked.values())
+    summed = total(axes, [c.estimate.use for c in picked.values()])
+    fixed = {a: choice.use[a] - n for a, n in total(axes, [c.estimate.use for c in before.values()]).items()}
+    use = {a: n + fixed[a] for a, n in summed.items()}
+    return known, replace(choice, picked=tuple(picked.items()), use={**choice.use, **use}), fits
+
+
+def _with(candidate: Candidate, measured: Measured, name: str) -> Candidate:
+    if name not in measured.use:
+        return candidate
+    estimate = candidate.estimate
+    use = {**estimate.use, **measured.use[name]}
+    return replace(candidate, estimate=replace(estimate, use=use))

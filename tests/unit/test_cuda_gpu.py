@@ -1,0 +1,149 @@
+"""The GPU device over a driver API of ours that has cuda-python's functions and runs kernels on the simulator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuvil_hw.adapters.cuda import gpu
+from cuvil_hw.adapters.cuda.program import CudaProgram, Launch
+from cuvil_hw.adapters.cuda.simulator import SimulatedDriver, build_simulator
+from cuvil_hw.errors import DeviceError
+from cuvil_hw.ir.program import evaluate
+from cuvil_hw.runtime.device import DeviceProgram, Port
+from tests.unit.cuda_runner import form, graph_of, plan_of
+from tests.unit.test_cuda import conv, draw
+
+
+class Api:
+    """What gpu.py calls of `cuda.bindings.driver`: each function gives (status, values…)."""
+
+    def __init__(self, library: Path) -> None:
+        self.sim = SimulatedDriver(library, checked=False)
+        self.counts: Counter[str] = Counter()
+        self.memory: set[int] = set()
+        self.captured: list[Launch] | None = None
+        self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+        self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+
+    def __getattr__(self, name: str) -> Any:
+        """Functions whose effect nothing here depends on."""
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def function(*_: Any) -> tuple[int, str]:
+            self.counts[name] += 1
+            return 0, name
+
+        return function
+
+    def cuMemAlloc(self, size: int) -> tuple[int, int]:
+        address = self.sim.allocate(size)
+        self.memory.add(address)
+        return 0, address
+
+    def cuMemFree(self, address: int) -> tuple[int]:
+        self.memory.remove(address)
+        self.sim.free(address)
+        return (0,)
+
+    def cuMemcpyHtoD(self, to: int, source: int, size: int) -> tuple[int]:
+        ctypes.memmove(to, source, size)
+        return (0,)
+
+    cuMemcpyDtoH = cuMemcpyHtoD
+
+    def cuModuleGetFunction(self, _: Any, name: bytes) -> tuple[int, str]:
+        assert self.captured is None, "loading a function ends a capture"
+        return 0, name.decode()
+
+    def cuStreamBeginCapture(self, *_: Any) -> tuple[int]:
+        self.captured = []
+        return (0,)
+
+    def cuStreamEndCapture(self, _: Any) -> tuple[int, list[Launch]]:
+        graph, self.captured = self.captured, None
+        assert graph is not None
+        return 0, graph
+
+    def cuGraphInstantiate(self, graph: list[Launch], _: int) -> tuple[int, list[Launch]]:
+        self.counts["instantiate"] += 1
+        return 0, graph
+
+    def cuLaunchKernel(self, name: str, x: int, y: int, z: int, threads: int, *rest: Any) -> tuple[int]:
+        ty, tz, shared, _, (values, kinds), extra = rest
+        assert (y, z, ty, tz, shared, extra) == (1, 1, 1, 1, 0, 0)
+        assert kinds == (*[ctypes.c_void_p] * (len(values) - 1), ctypes.c_int)
+        assert self.captured is not None
+        buffers = tuple(("", address, 0) for address in values[:-1])
+        self.captured.append(Launch(name, name, x, threads, buffers, values[-1], True))
+        return (0,)
+
+    def cuGraphLaunch(self, graph: list[Launch], _: Any) -> tuple[int]:
+        self.counts["replay"] += 1
+        self.sim.run(graph)
+        return (0,)
+
+    def cuEventElapsedTime(self, *_: Any) -> tuple[int, float]:
+        return 0, 2.5
+
+
+@pytest.fixture
+def api_and_program(tmp_path: Path) -> tuple[Api, DeviceProgram]:
+    graph = graph_of(conv())
+    plan = plan_of(graph, form("tile"))
+    symbols = [entry["symbol"] for entry in plan.info["launches"]]  # type: ignore[attr-defined]
+    api = Api(build_simulator(plan.files["model.cu"], symbols, checked=False))
+    ports = [(Port(n, graph.buffers[n].type.shape, "i8"),) for n in (graph.inputs[0], graph.outputs[0])]
+    return api, DeviceProgram("conv", tmp_path, *ports, plan.info, graph.constants)
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("g++")
+def test_launches_are_captured_once_and_replayed(api_and_program: tuple[Api, DeviceProgram]) -> None:
+    api, program = api_and_program
+    loaded = CudaProgram(program, gpu.GpuDriver(api, 0, b""))
+    x = draw(3, 1, 10, 9, 11)
+    want = np.concatenate([evaluate(conv(), [one])[0][None] for one in x])
+    for _ in range(3):
+        (got,), seconds = loaded.run([x])
+        np.testing.assert_array_equal(got, want)
+        assert seconds == 0.0025
+    assert (api.counts["instantiate"], api.counts["replay"]) == (1, 3)
+    np.testing.assert_array_equal(loaded.run([x[:1]])[0][0], want[:1])
+    np.testing.assert_array_equal(loaded.run([np.concatenate([x, x])])[0][0], np.concatenate([want, want]))
+    assert api.counts["instantiate"] == 3
+    loaded.close()
+    loaded.close()
+    assert api.memory == set()
+    assert api.counts["cuGraphExecDestroy"] == 3
+    for name in ("cuStreamDestroy", "cuModuleUnload", "cuDevicePrimaryCtxRelease"):
+        assert api.counts[name] == 1
+    with pytest.raises(DeviceError, match="conv: is closed"):
+        loaded.run([x])
+
+
+@pytest.mark.needs("g++")
+def test_an_error_of_the_driver_is_named(api_and_program: tuple[Api, DeviceProgram]) -> None:
+    api, program = api_and_program
+    api.cuMemAlloc = lambda _: (2, 0)  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(DeviceError, match="CUDA driver: 2"):
+        CudaProgram(program, gpu.GpuDriver(api, 0, b""))
+
+
+@pytest.mark.needs("cuda")
+def test_cuda_python_has_every_function_that_is_called() -> None:
+    import inspect
+    import re
+
+    from cuda.bindings import driver
+
+    names = set(re.findall(r"\b_?api\.(cu\w+|CU\w+)", inspect.getsource(gpu)))
+    assert len(names) > 20
+    assert [n for n in names if not hasattr(driver, n)] == []
