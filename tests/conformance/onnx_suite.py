@@ -25,7 +25,7 @@ from cuvil_hw.ir.program import Program, evaluate
 
 SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NARROW = ("int2", "uint2", "int4", "uint4")  # ml_dtypes of one element a byte
-TOGETHER = 40  # nodes compiled as one model: a C compiler's start costs as much as many small kernels
+TOGETHER = 100  # nodes compiled as one model: a C compiler's start costs as much as many small kernels
 Array = np.ndarray[Any, Any]
 
 

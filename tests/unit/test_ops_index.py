@@ -171,6 +171,24 @@ def test_shifts(dtype: str) -> None:
         assert down == p >> q
 
 
+def forest() -> tuple[list[Any], list[str]]:
+    """Two trees: x0 ≤ 0.5 ? leaf : (x1 ≤ -1 ? leaf : leaf), and a tree that is a leaf; x, then the nodes' columns."""
+    x = np.float32([[0.5, 9], [0.6, -1], [0.6, -0.9], [np.nan, 0], [np.inf, np.nan], [-np.inf, 0]])
+    feature, threshold = np.int64([0, 0, 1, 0, 0, 0]), np.float32([0.5, 0, -1, 0, 0, 0])
+    yes, no = np.int64([1, 1, 3, 3, 4, 5]), np.int64([2, 1, 4, 3, 4, 5])
+    nan_yes = np.array([False, False, True, False, False, False])
+    names = ["f32", "i64", "f32", "i64", "i64", "bool", "i64"]
+    return [x, feature, threshold, yes, no, nan_yes, np.int64([0, 5])], names
+
+
+def test_tree_walk() -> None:
+    arrays, names = forest()
+    want = [[1, 5], [3, 5], [4, 5], [4, 5], [3, 5], [1, 5]]
+    np.testing.assert_array_equal(check(ops.TreeWalk(2), *arrays, names=names), want)
+    np.testing.assert_array_equal(check(ops.TreeWalk(7), *arrays, names=names), want)
+    np.testing.assert_array_equal(check(ops.TreeWalk(0), *arrays, names=names), [[0, 5]] * 6)
+
+
 @pytest.mark.parametrize(
     ("op", "types", "said"),
     [
@@ -216,6 +234,7 @@ def test_compiled_ops_are_their_meaning() -> None:
         *((ops.GridSample(m, p, a), [sample(r, (2, 2, 3, 4), "f32"), (r.random((2, 2, 3, 2)) * 4 - 2).astype("f4")],
            ["f32", "f32"]) for m in ("nearest", "linear", "cubic") for p in ("zeros", "border", "reflection")
           for a in (True, False)),
+        (ops.TreeWalk(2), *forest()),
         (ops.Resample(1), [sample(r, (3, 5, 2), "f32"), r.integers(0, 5, (7, 3)), sample(r, (7, 3), "f32")],
          ["f32", "i64", "f32"]),
         *((op, [sample(r, (30,), d), sample(r, (30,), d)], [d, d]) for op in (ops.ShiftLeft(), ops.ShiftRight())

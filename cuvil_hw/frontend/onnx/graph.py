@@ -167,7 +167,8 @@ def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
     if body is None:
         raise Refused(refusal_reason(domain, op_type))
     given = {name: v for name, v in zip(body.input, n.inputs, strict=False) if v is not None}
-    inner = scope.body(given, {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import})
+    versions = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in body.opset_import}
+    inner = scope.body(given, {**scope.versions, **versions})
     wanted = [o for o, w in zip(body.output, n.wanted, strict=False) if w]
     graph = onnx.GraphProto(node=body.node, output=[onnx.ValueInfoProto(name=o) for o in wanted])
     results = dict(zip(wanted, _run(graph, inner), strict=True))
