@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +19,7 @@ from hypothesis import strategies as st
 
 import cuvil
 from cuvil_hw import dtypes
-from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
+from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.ops.nn import Linear, MaxPool
@@ -456,57 +454,3 @@ def test_ops_that_mix_samples_run_one_sample_at_a_time(toys: list[Toy]) -> None:
     )
     x = np.float32([[1, 0, 0], [0, 1, 0], [1, 1, 1]])
     assert exe(x).tolist() == (x @ weight.T).tolist()
-
-
-def test_names_claimed_twice_and_plugins_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    announce(
-        monkeypatch,
-        ("toy", "a:b", "one"),
-        ("toy", "c:d", "two"),
-        ("cpu", "e:f", "rogue"),
-        ("bad", "no_such_mod:x", "three"),
-    )
-    with pytest.raises(CuvilError, match=r"'toy' is claimed by one \(a:b\) and two \(c:d\)"):
-        registry.find(registry.DEVICES, "toy")
-    with pytest.raises(CuvilError, match=r"'cpu' is claimed by cuvil-hw .* and rogue"):
-        registry.find(registry.DEVICES, "cpu")
-    with pytest.raises(CuvilError, match=r"'bad' of package three .* failed to load: ModuleNotFoundError"):
-        registry.find(registry.DEVICES, "bad").load()
-    with pytest.raises(CuvilError, match=r"no plug-in 'absent' in cuvil\.devices; there are: bad, cpu, toy, zynq"):
-        registry.find(registry.DEVICES, "absent")
-    assert registry.find(registry.DEVICES, "zynq").package == "cuvil-hw"
-
-
-def test_built_in_table_is_what_the_package_announces() -> None:
-    import tomllib
-
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"] == registry.BUILT_IN
-
-
-def test_facade_is_lazy_and_complete() -> None:
-    code = (
-        "import sys, cuvil; assert not {'numpy', 'cuvil_hw', 'torch', 'xdsl'} & set(sys.modules); "
-        "print(cuvil.__version__)"
-    )
-    root = str(Path(__file__).parents[2])
-    run = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True
-    )
-    assert (run.returncode, run.stdout.strip()) == (0, cuvil.__version__), run.stderr
-    assert set(cuvil.__all__) <= set(dir(cuvil))
-    assert issubclass(cuvil.InputError, cuvil.CuvilError)
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = cuvil.nonsense
-
-
-def test_runtime_imports_nothing_but_the_base_install() -> None:
-    code = (
-        "import sys, cuvil; cuvil.load; import cuvil_hw.runtime.cache; "
-        "print({'torch', 'onnx', 'xdsl', 'ortools', 'typer', 'rich'} & set(sys.modules))"
-    )
-    root = str(Path(__file__).parents[2])
-    run = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True
-    )
-    assert run.stdout.strip() == "set()", run.stderr
