@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plug_ins import announce
 
 import cuvil
 from cuvil_hw import dtypes
@@ -83,15 +83,6 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Toy]]:
     monkeypatch.setitem(sys.modules, "toy_plugin", module)  # type: ignore[arg-type]
     announce(monkeypatch, ("toy", "toy_plugin:open_device", "toy-package"))
     return opened
-
-
-def announce(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str, str]) -> None:
-    found = []
-    for name, value, package in entries:
-        entry = EntryPoint(name, value, registry.DEVICES)
-        vars(entry).update(dist=SimpleNamespace(name=package))
-        found.append(entry)
-    monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.DEVICES else [])
 
 
 def program(

@@ -6,24 +6,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from plug_ins import announce
 
 import cuvil
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import registry
-
-
-def announce(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str, str]) -> None:
-    found = []
-    for name, value, package in entries:
-        entry = EntryPoint(name, value, registry.DEVICES)
-        vars(entry).update(dist=SimpleNamespace(name=package))
-        found.append(entry)
-    monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.DEVICES else [])
 
 
 def test_names_claimed_twice_and_plugins_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +30,8 @@ def test_names_claimed_twice_and_plugins_that_fail(monkeypatch: pytest.MonkeyPat
         registry.find(registry.DEVICES, "cpu")
     with pytest.raises(CuvilError, match=r"'bad' of package three .* failed to load: ModuleNotFoundError"):
         registry.find(registry.DEVICES, "bad").load()
-    with pytest.raises(CuvilError, match=r"no plug-in 'absent' in cuvil\.devices; there are: bad, cpu, toy, zynq"):
+    names = ", ".join(sorted({"bad", "toy", *registry.BUILT_IN[registry.DEVICES]}))
+    with pytest.raises(CuvilError, match=rf"no plug-in 'absent' in cuvil\.devices; there are: {names}"):
         registry.find(registry.DEVICES, "absent")
     assert registry.find(registry.DEVICES, "zynq").package == "cuvil-hw"
 
