@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plug_ins import announce
 
 import cuvil
 from cuvil_hw import dtypes
@@ -31,6 +30,7 @@ from cuvil_hw.runtime.executable import Executable, load
 from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise
 from cuvil_hw.runtime.manifest import Manifest
 from cuvil_hw.types import TensorType
+from tests.unit.plug_ins import announce
 
 
 @dataclass

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from plug_ins import announce
 
 import cuvil
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import registry
+from tests.unit.plug_ins import announce
 
 
 def test_names_claimed_twice_and_plugins_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
