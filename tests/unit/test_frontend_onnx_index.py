@@ -62,6 +62,22 @@ def test_recurrent_options() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "name", ["Elu", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Affine", "Softsign"]
+)
+def test_activations_of_recurrent_layers(name: str) -> None:
+    given = [floats(4, 2, 3), *weights("RNN", 1)]
+    alpha = {} if name == "Softsign" else {"activation_alpha": [0.7]}
+    beta = {"activation_beta": [0.3]} if name in ("ScaledTanh", "HardSigmoid", "Affine") else {}
+    attrs: dict[str, Any] = {"hidden_size": 4, "activations": [name]}
+    check("RNN", *given, outs=2, const=[1, 2, 3], opset=14, **attrs, **alpha, **beta)
+    if name in ("ThresholdedRelu", "ScaledTanh", "Affine"):
+        with pytest.raises(Unsupported, match="its default is not agreed upon"):
+            load_onnx(node_model("RNN", given, attrs, 14, {1, 2, 3}, 2))
+    else:
+        check("RNN", *given, outs=2, const=[1, 2, 3], opset=14, **attrs)
+
+
 TRANSFORMS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
 
 
@@ -87,6 +103,10 @@ def test_resize_options() -> None:
     crop = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
     check("Resize", x, roi, None, np.int64([1, 1, 6, 7]), const=[1, 3], opset=13, **crop)
     check("Resize", ints(1, 1, 4, 5, dtype=np.int32), None, up, const=[2], opset=13, mode="nearest")
+    for scales in ([1, 1, 2, 3], [1, 1, 0.5, 0.2], [1, 1, 1.5, 2.5]):
+        check("Resize", x, np.float32(scales), const=[1], opset=10, mode="nearest")
+    with pytest.raises(Unsupported, match="open before opset 11"):
+        load_onnx(node_model("Resize", [x, np.float32([1, 1, 0.6, 1])], {"mode": "nearest"}, 10, {1}))
     check("Upsample", x, np.float32([1, 1, 2, 3]), const=[1], opset=9, mode="linear")
     check("Upsample", x, np.float32([1, 1, 2, 3]), const=[1], opset=9, mode="nearest")
 

@@ -18,10 +18,8 @@ Activation = Callable[[Value], Value]
 
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 # alpha and beta where the node gives none, from the operators of the same names.
-_PARAMETERS = {
-    "LeakyRelu": (0.01, 0.0), "ThresholdedRelu": (1.0, 0.0), "ScaledTanh": (1.0, 1.0), "HardSigmoid": (0.2, 0.5),
-    "Elu": (1.0, 0.0), "Affine": (1.0, 0.0),
-}  # fmt: skip
+_PARAMETERS = {"LeakyRelu": (0.01, 0.0), "HardSigmoid": (0.2, 0.5), "Elu": (1.0, 0.0)}
+_OPEN = ("ThresholdedRelu", "ScaledTanh", "Affine")  # runtimes disagree about what holds where the node gives none
 
 
 def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
@@ -62,10 +60,12 @@ def activations(n: Node, directions: int) -> list[list[Activation]]:
     given = [list(n.attr(k, ()) or ()) for k in ("activation_alpha", "activation_beta")]
     made = []
     for name in names:
-        defaults = next((v for k, v in _PARAMETERS.items() if k.lower() == name.lower()), None)
-        pair = [float(g.pop(0)) if g and defaults is not None else d
-                for g, d in zip(given, defaults or (0.0, 0.0), strict=True)]  # fmt: skip
-        made.append(activation(n, name, pair[0], pair[1]))
+        defaults = next((v for k, v in _PARAMETERS.items() if k.lower() == name.lower()), (0.0, 0.0))
+        takes = name.lower() in [k.lower() for k in (*_PARAMETERS, *_OPEN)]
+        if name.lower() in [k.lower() for k in _OPEN] and not given[0]:
+            n.refuse(f"activation {name} without activation_alpha: its default is not agreed upon")
+        alpha, beta = (float(g.pop(0)) if g and takes else d for g, d in zip(given, defaults, strict=True))
+        made.append(activation(n, name, alpha, beta))
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 

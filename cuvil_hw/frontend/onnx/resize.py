@@ -177,7 +177,10 @@ def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, ro
         if a.size == a.out and a.scale == 1 and (a.begin, a.end) == (0, 1):
             continue
         if rounding and mode == "nearest":
-            at = np.clip(np.floor(places(n, a, transform)), 0, a.size - 1)
+            where = places(n, a, transform)
+            if a.scale < 1 and (where != np.floor(where)).any():
+                n.refuse("which pixel is the nearest when shrinking is open before opset 11; convert the model to 11")
+            at = np.clip(np.floor(where), 0, a.size - 1)
             x = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64"))
         else:
             x = along(n, x, axis, a, mode, transform, fill)
