@@ -52,10 +52,11 @@ def alone(load: Load, it: Iter) -> int | None:
 
 def vectorizable(kernel: Kernel) -> list[Iter]:
     """Parallel iterators whose neighbours read the same or neighbouring elements of every buffer, in some layout."""
+    loads = kernel.loads()
     return [
         it
         for it in kernel.iterators
-        if it.extent > 1 and all(alone(x, it) is not None or not _mentions(x, it) for x in kernel.loads())
+        if it.extent > 1 and all(alone(x, it) is not None or not _mentions(x, it) for x in loads)
     ]
 
 
@@ -65,15 +66,17 @@ def _mentions(e: Expr, it: Iter) -> bool:
 
 def _vector(kernel: Kernel, buffers: Mapping[str, Buffer], layouts: Mapping[str, Layout]) -> Iter | None:
     """The best of `vectorizable`: fewest strided loads, no guard of its own, most lanes, innermost."""
+    loads = [x for x in kernel.loads() if buffers[x.buffer].role != "const"]
+    conditions = [e.cond for e in walk(kernel.body) if isinstance(e, Select)]
 
     def rank(it: Iter) -> tuple[int, int, int, int]:
         strided = 0
-        for load in kernel.loads():
-            dim, buffer = alone(load, it), buffers[load.buffer]
-            if dim is not None and buffer.role != "const":
+        for load in loads:
+            dim = alone(load, it)
+            if dim is not None:
                 layout = layouts.get(load.buffer, tuple(range(len(load.index))))
                 strided += layout[-1] != dim
-        guards = sum(_mentions(e.cond, it) for e in walk(kernel.body) if isinstance(e, Select))
+        guards = sum(_mentions(c, it) for c in conditions)
         return (strided, guards, -min(it.extent, 16), -kernel.iterators.index(it))
 
     return min(vectorizable(kernel), key=rank, default=None)
