@@ -15,7 +15,8 @@ this machine, in turns, each tool in processes of its own:
 
 hls4ml runs as its documentation shows: Vitis backend, reuse factor 1. Cuvil's designs are streaming dataflow designs,
 so the peer is io_type="io_stream", and the goals are judged against it, on the wall and, for the first result, in
-processor time. io_parallel, a fully unrolled design, is shown beside it. No accuracy is traded: all outputs are compared with the float model.
+processor time. io_parallel, a fully unrolled design, is shown beside it. No accuracy is traded: all outputs are
+compared with the float model.
 """
 
 from __future__ import annotations
