@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -21,22 +19,12 @@ from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.errors import ArtifactError, DoesNotFit
 from cuvil_hw.runtime.device import DeviceProgram, Port
 from cuvil_hw.runtime.executable import Executable
+from tests.unit.xilinx import ap_types
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
 
 Array = np.ndarray
 SOURCES = "sources/"
-
-
-def ap_types() -> Path:
-    """Xilinx's own ap_types: the folder CUVIL_AP_TYPES, or the one inside an installed hls4ml; skips without either."""
-    given = os.environ.get("CUVIL_AP_TYPES")
-    if given:
-        return Path(given)
-    spec = importlib.util.find_spec("hls4ml")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs Xilinx's ap_types: install hls4ml or set CUVIL_AP_TYPES")
-    return Path(spec.origin).parent / "templates/vivado/ap_types"
 
 
 # ---- the same sources on ap_types -----------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_chain_with_pools_reads_permuted_temporaries() -> None:
 def test_pools_and_padding_of_every_dtype(dtype: str) -> None:
     x = (floats(1, 3, 6, 7) * 20).astype(np.float64 if dtype == "u8" else to_numpy(dtype))
     x = np.abs(x).astype(np.uint8) if dtype == "u8" else x
-    check(unary(ops.MaxPool((3, 2), (2, 2), (1, 1, 1, 0), (1, 1)), x, dtype), x, rtol=1e-3 if dtype == "f16" else 1e-5)
+    check(unary(ops.MaxPool((3, 2), (2, 2), (1, 1, 1, 0), (1, 1)), x, dtype), x)
     check(unary(ops.Pad((0, 0, 1, 2, 0, 1, 0, 3), 1.0, "constant"), x, dtype), x)
 
 

@@ -5,7 +5,6 @@ CUVIL_NETWORKS=100 tries that many instead of a few; a seed in a failure reprodu
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from cuvil_hw.schedule.space import Choice
 from cuvil_hw.types import TensorType
 from tests.unit import fpga_runner
 from tests.unit.fpga_networks import network
+from tests.unit.xilinx import ap_types
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
 
@@ -114,16 +114,6 @@ def test_what_other_tools_got_wrong() -> None:
         views = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))
         np.testing.assert_array_equal(got[2][:, 0], (views * taps[None, :, 0, None, None]).sum(axis=(4, 5)))
         np.testing.assert_array_equal(got[3][:, 0], got[0].reshape(3, 18).astype(np.int64) @ ramp.T)
-
-
-def ap_types() -> Path:
-    given = os.environ.get("CUVIL_AP_TYPES")
-    if given:
-        return Path(given)
-    spec = importlib.util.find_spec("hls4ml")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs Xilinx's ap_types: install hls4ml or set CUVIL_AP_TYPES")
-    return Path(spec.origin).parent / "templates/vivado/ap_types"
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,6 +14,7 @@ import pytest
 
 from cuvil_hw.adapters.zynq.device import FLAGS, host_flags
 from cuvil_hw.data import folder
+from tests.unit.xilinx import ap_types
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -24,17 +23,6 @@ Output = tuple[int, type[np.integer[Any]]]  # elements, NumPy type
 
 SIM, HLS = folder("sim"), folder("hls")
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-
-
-def ap_types() -> Path:
-    """Xilinx's own ap_types: the folder CUVIL_AP_TYPES, or the one inside an installed hls4ml; skips without either."""
-    given = os.environ.get("CUVIL_AP_TYPES")
-    if given:
-        return Path(given)
-    spec = importlib.util.find_spec("hls4ml")
-    if spec is None or spec.origin is None:
-        pytest.skip("needs Xilinx's ap_types: install hls4ml or set CUVIL_AP_TYPES")
-    return Path(spec.origin).parent / "templates/vivado/ap_types"
 
 
 def fast_flags() -> list[str]:
