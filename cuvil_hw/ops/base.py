@@ -41,6 +41,7 @@ class Op:
     mnemonic: ClassVar[str] = ""
     version: ClassVar[int] = 1
     composite: ClassVar[bool] = False  # has `decompose` and no `compute`
+    elementwise: ClassVar[bool] = False  # reads its data at the index of the result only: fuses with its neighbours
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

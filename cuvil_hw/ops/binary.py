@@ -19,6 +19,7 @@ from cuvil_hw.types import TensorType
 class _Binary(Op):
     """Two operands of one type; the result has it too, unless `result_dtype` says otherwise."""
 
+    elementwise: ClassVar[bool] = True
     takes: ClassVar[str] = "number"
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
@@ -353,6 +354,7 @@ class Where(Op):
     """a where cond, else b; cond is bool, a and b have any one dtype. All of one shape."""
 
     mnemonic: ClassVar[str] = "where"
+    elementwise: ClassVar[bool] = True
 
     def infer(self, cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
         check_dtype(self, "bool", cond.dtype)

@@ -54,6 +54,7 @@ class _Unary(Op):
     """Same shape and dtype out as in. Subclasses give the meaning on arrays (`function`) and on one element (`scalar`);
     both see f16 as f32."""
 
+    elementwise: ClassVar[bool] = True
     takes: ClassVar[str] = "float"
 
     def infer(self, x: TensorType) -> TensorType:
@@ -320,6 +321,7 @@ class IsNan(Op):
     """True where x is NaN."""
 
     mnemonic: ClassVar[str] = "is_nan"
+    elementwise: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "float", x.dtype)
@@ -359,6 +361,7 @@ class Cast(Op):
     bool is x ≠ 0 (NaN is true); bool → number is 0 or 1; → float rounds to nearest even, overflow gives ±inf."""
 
     mnemonic: ClassVar[str] = "cast"
+    elementwise: ClassVar[bool] = True
     dtype: str
 
     def infer(self, x: TensorType) -> TensorType:

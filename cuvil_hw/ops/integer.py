@@ -36,6 +36,7 @@ def _short(*values: int) -> bool:
 class _PerChannel(Op):
     """Shared checks of ops whose parameters are per tensor or per channel along `axis`."""
 
+    elementwise: ClassVar[bool] = True
     def check(self, x: TensorType, axis: int, **params: tuple[float, ...] | tuple[int, ...]) -> None:
         for name, values in params.items():
             self.want(len(values) > 0, f"{name} is empty")
@@ -180,6 +181,7 @@ class Lut(Op):
     """An activation as a table: values[x - lowest value of x's type]. x has at most 12 bits."""
 
     mnemonic: ClassVar[str] = "lut"
+    elementwise: ClassVar[bool] = True
     values: tuple[int, ...]
     dtype: str
 

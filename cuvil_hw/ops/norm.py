@@ -27,6 +27,7 @@ class BatchNorm(Op):
     """(x - mean) / √(var + eps) · scale + bias per channel. x (N, C, …); the others (C,), of x's dtype."""
 
     mnemonic: ClassVar[str] = "batch_norm"
+    elementwise: ClassVar[bool] = True
     eps: float = 1e-5
 
     def infer(

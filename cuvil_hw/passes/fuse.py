@@ -19,15 +19,6 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.edit import is_const, mnemonic, owner, users
 
-ELEMENTWISE = frozenset({
-    "neg", "abs", "exp", "log", "sqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil",
-    "round", "sign", "relu", "clamp", "leaky_relu", "elu", "selu", "gelu", "silu", "hard_sigmoid",
-    "hard_swish", "softplus", "mish", "logical_not", "bitwise_not", "is_nan", "cast", "add", "sub", "mul",
-    "div", "pow", "minimum", "maximum", "mod", "equal", "less", "less_equal", "greater", "greater_equal",
-    "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "where",
-    "quantize", "dequantize", "rescale", "lut", "batch_norm", "tan", "atan", "asin", "acos", "sinh", "cosh", "asinh",
-    "acosh", "atanh", "shift_left", "shift_right",
-})  # fmt: skip
 GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
 VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat"]) | GATHERS
 PROLOGUE = VIEWS - GATHERS - {"concat"}
@@ -84,7 +75,7 @@ def is_spread(value: SSAValue) -> bool:
 def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
     """Join the groups of the operands where the rules allow, else begin a group."""
     name = mnemonic(operation)
-    if name not in ELEMENTWISE:
+    if not operation.spec.elementwise:
         constants = [groups.pop(o) for v in operation.operands if (o := owner(v)) is not None and is_spread(v)]
         ops = [o for g in constants for o in g.ops]
         anchored = name not in VIEWS
