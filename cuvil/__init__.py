@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cuvil_hw.api import compile as compile
+    from cuvil_hw.api import compile_all as compile_all
     from cuvil_hw.errors import ArtifactError as ArtifactError
     from cuvil_hw.errors import BuildFailed as BuildFailed
     from cuvil_hw.errors import CuvilError as CuvilError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "compile": ("cuvil_hw.api", "compile"),
+    "compile_all": ("cuvil_hw.api", "compile_all"),
     "load": ("cuvil_hw.runtime.executable", "load"),
     "Executable": ("cuvil_hw.runtime.executable", "Executable"),
     "targets": ("cuvil_hw.profile", "builtin_profiles"),
@@ -64,6 +66,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "compile",
+    "compile_all",
     "load",
     "targets",
 ]

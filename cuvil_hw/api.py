@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from cuvil_hw import dtypes
-from cuvil_hw.adapters.base import Adapter, Golden
+from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
+from cuvil_hw.golden import golden
+from cuvil_hw.pack import Design, pack
 from cuvil_hw.precision import Precision, choose_precision
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
-from cuvil_hw.report.build import build_report
-from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.cache import cached_build
-from cuvil_hw.runtime.device import Array, Port
 from cuvil_hw.runtime.executable import Executable
-from cuvil_hw.runtime.manifest import Manifest
 from cuvil_hw.runtime.registry import load_adapter
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
-from cuvil_hw.schedule.memory import MemoryPlan
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from cuvil_hw.ir.program import Program
     from cuvil_hw.partition import Partition
+    from cuvil_hw.quant.schemes import Scheme
 
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
@@ -52,18 +46,6 @@ STEPS = (
     "build",
     "pack",
 )
-GOLDEN_SAMPLES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """A program with its schedules: what an adapter lowers and plans."""
-
-    graph: KernelGraph
-    choice: Choice
-    memory: MemoryPlan
-    live_bytes: float
-    overhead: Mapping[str, float]
 
 
 def compile(
@@ -99,6 +81,83 @@ def compile(
     program = import_model(model, example_inputs, shapes, name)
     step("simplify")
     simplify(program)
+    return _compile(program, profile, adapter, calibration, precision, interface, step)
+
+
+def compile_all(
+    model: Any,
+    targets: Iterable[str | Path | Profile],
+    example_inputs: Any = None,
+    calibration: Any = None,
+    precision: str | None = None,
+    *,
+    name: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    interface: str | None = None,
+    progress: Callable[[str], Progress] | None = None,
+    done: Callable[[str, Executable | CuvilError], None] | None = None,
+) -> dict[str, Executable]:
+    """Compile a model for several targets, with one import and one calibration.
+
+    Arguments are those of `compile`, `progress` one for each target. The result is by target: the name that was given,
+    or the name in the profile. `done`: called when a target is through, with its program or with why there is none; the
+    others are compiled nevertheless. Without it the first error is raised. Gives what `compile` gives, to the byte.
+
+    Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
+    """
+    wanted = _named(targets, done)
+    program = import_model(model, example_inputs, shapes, name)
+    simplify(program)
+    if calibration is not None:
+        calibration = shared_statistics(program, calibration, precision, wanted.values())
+    made = {}
+    for label, profile in wanted.items():
+        step = _steps(progress(label) if progress is not None else None)
+        try:
+            adapter = load_adapter(profile.adapter)
+            made[label] = _compile(program.clone(), profile, adapter, calibration, precision, interface, step)
+        except CuvilError as e:
+            if done is None:
+                e.add_note(f"on target {label}")
+                raise
+            done(label, e)
+        else:
+            if done is not None:
+                done(label, made[label])
+    return made
+
+
+def _named(
+    targets: Iterable[str | Path | Profile], done: Callable[[str, Executable | CuvilError], None] | None
+) -> dict[str, Profile]:
+    """Profiles by what their results are called. Raises CuvilError."""
+    found: dict[str, Profile] = {}
+    for target in targets:
+        try:
+            profile = load_profile(target)
+        except CuvilError as e:
+            if done is None:
+                raise
+            done(str(target), e)
+            continue
+        plain = isinstance(target, str) and Path(target).suffix not in (".yaml", ".yml")
+        label = str(target) if plain else profile.name
+        if found.get(label, profile) != profile:
+            raise CuvilError(f"two targets are called {label}; give one of the profiles another name")
+        found[label] = profile
+    return found
+
+
+def _compile(
+    program: Program,
+    profile: Profile,
+    adapter: Adapter,
+    calibration: Any,
+    precision: str | None,
+    interface: str | None,
+    step: Callable[[str], None],
+) -> Executable:
+    """From the simplified program, which is changed, to the artifact."""
     chosen = choose_precision(program, precision, calibration is not None, profile)
     step("quantize")
     program = quantize(program, chosen, calibration)
@@ -183,10 +242,29 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     if calibration is None:
         calibration = without_data(program)
     elif not isinstance(calibration, Statistics):
-        by_range = getattr(scheme, "ranges", "minmax") == "minmax"
-        calibration = collect(program, _in_order(calibration, program), histograms=not by_range)
+        calibration = collect(program, _in_order(calibration, program), histograms=_by_counts(scheme))
     program.notes["precision"] = out_of_range(program, calibration, scheme)
     return place_pairs(program, calibration, scheme)
+
+
+def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:
+    """Statistics that serve every profile which quantizes; `calibration` as it is when none does. Raises InputError."""
+    from cuvil_hw.quant.calibrate import Statistics, collect
+
+    schemes = []
+    for profile in profiles:
+        # A precision that contradicts the model is the error of the target that it is chosen for.
+        with suppress(CuvilError):
+            schemes.append(choose_precision(program, precision, True, profile).scheme)
+    needed = [s for s in schemes if s is not None]
+    if isinstance(calibration, Statistics) or not needed:
+        return calibration
+    return collect(program, _in_order(calibration, program), histograms=any(map(_by_counts, needed)))
+
+
+def _by_counts(scheme: Scheme) -> bool:
+    """Whether ranges come from histograms."""
+    return getattr(scheme, "ranges", "minmax") != "minmax"
 
 
 def _in_order(calibration: Any, program: Program) -> Any:
@@ -272,34 +350,6 @@ def plan_memory(graph: KernelGraph, choice: Choice, overhead: Mapping[str, float
     return Design(graph, choice, planned, live, overhead)
 
 
-def golden(core: Program) -> Golden:
-    """Inputs of the device program drawn over the range of their dtypes (fixed seed), and what NumPy gives for them.
-
-    Empty for a program that computes floats: only integers have the same bits everywhere. Zeros take the place of
-    inputs that the program refuses, such as an index outside its table.
-    """
-    from cuvil_hw.ir.program import evaluate
-
-    if any(dtypes.is_float(kind.dtype) for _, kind in (*core.inputs, *core.outputs)):
-        return Golden()
-    draw = np.random.default_rng(0)
-    inputs = [_draw(draw, kind) for _, kind in core.inputs]
-    try:
-        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(GOLDEN_SAMPLES)]
-    except CuvilError:
-        inputs = [np.zeros_like(stack) for stack in inputs]
-        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(GOLDEN_SAMPLES)]
-    return Golden(tuple(inputs), tuple(np.stack(results) for results in zip(*runs, strict=True)))
-
-
-def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
-    low, high = dtypes.int_range(kind.dtype)
-    drawn = draw.integers(
-        low, high, (GOLDEN_SAMPLES, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True
-    )
-    return drawn.astype(dtypes.to_numpy(kind.dtype))
-
-
 def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
     """What the target's own tools say of the sources, where the adapter can ask them. Without the tools the estimates
     stay, and a note of the report says so."""
@@ -318,88 +368,3 @@ def build(plan: BuildPlan) -> dict[str, bytes]:
         return {}
     folder = cached_build(plan)
     return {name: (folder / name).read_bytes() for name in plan.products}
-
-
-def pack(
-    program: Program,
-    parts: Partition,
-    design: Design,
-    precision: Precision,
-    plan: BuildPlan,
-    products: Mapping[str, bytes],
-    profile: Profile,
-    adapter: Adapter,
-    interface: str | None,
-) -> Artifact:
-    """Everything that running needs, in one artifact. Equal compilations give equal bytes."""
-    from cuvil_hw.ir.graphviz import graph_of
-
-    graph = design.graph
-    manifest = Manifest(
-        model=program.name,
-        adapter=profile.adapter,
-        profile=profile_data(profile),
-        inputs=_ports(program.inputs),
-        outputs=_ports(program.outputs),
-        device_inputs=_ports([(n, graph.buffers[n].type) for n in graph.inputs]),
-        device_outputs=_ports([(n, graph.buffers[n].type) for n in graph.outputs]),
-        prologue=parts.prologue,
-        epilogue=parts.epilogue,
-        interface=interface or str(getattr(adapter, "interface", "hw")),
-        info=plan.info,
-        abi=_abi(plan),
-    )
-    report = build_report(
-        model=program.name,
-        target={"name": profile.name, "adapter": profile.adapter, "part": profile.part, "board": profile.board},
-        precision=precision.label,
-        kernels=graph,
-        choice=design.choice,
-        axes=profile.axes,
-        clock_hz=profile.clock_hz,
-        fixed=design.overhead,
-        memory=design.memory,
-        live_bytes=design.live_bytes,
-        prologue=parts.prologue,
-        epilogue=parts.epilogue,
-        graph=graph_of(parts.core),
-        notes=[
-            *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
-            *program.notes.get("precision", ()),
-            *program.notes.get("measured", ()),
-        ],
-    )
-    return container.assemble(
-        manifest,
-        level1=program.text() + "\n",
-        report=report,
-        constants={**constants(program, graph), **parts.constants},
-        sources=plan.files,
-        products=products,
-    )
-
-
-def constants(program: Program, graph: KernelGraph) -> dict[str, Array]:
-    """The arrays that the level1 text and the device program name, by digest."""
-    from cuvil_hw.ir import level1
-
-    named = [op.handle.data for op in program.block.ops if isinstance(op, level1.ConstOp) and op.handle is not None]
-    named += [buffer.digest for buffer in graph.buffers.values() if buffer.role == "const"]
-    return {digest: graph.constants[digest] for digest in named}
-
-
-def profile_data(profile: Profile) -> dict[str, Any]:
-    """A profile as JSON data for a manifest. Where its file lies is left out: equal profiles give equal artifacts."""
-    return asdict(replace(profile, source=profile.name))
-
-
-def _ports(named: Iterable[tuple[str, TensorType]]) -> tuple[Port, ...]:
-    return tuple(Port(name, kind.shape, kind.dtype) for name, kind in named)
-
-
-def _abi(plan: BuildPlan) -> dict[str, str]:
-    """What a host must be to run the products itself, where the adapter says so in its plan."""
-    abi = plan.info.get("abi", {})
-    if not isinstance(abi, Mapping):
-        raise CuvilError(f"the plan's abi is {abi!r}, not a mapping of machine and system; repair the adapter")
-    return {str(key): str(value) for key, value in abi.items()}

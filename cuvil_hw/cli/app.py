@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli import bitstreams, doctor, graph, opt, run, targets
+from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
 from cuvil_hw.version import VERSION
@@ -18,6 +19,8 @@ Examples:
   cuvil targets list
 
   cuvil compile model.onnx --target pynq-z2 -o model.cuvil
+
+  cuvil compare model.onnx --target pynq-z2,agilex,h100
 
   cuvil run model.cuvil --input x.npy
 
@@ -48,6 +51,7 @@ def options(
 
 
 app.command("compile")(compile_command.compile_model)
+app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("report")(report_command.show_report)
 app.command("opt")(opt.run_passes)

@@ -1,23 +1,34 @@
-"""`cuvil compile`: a model file to an artifact."""
+"""`cuvil compile`: a model file to an artifact, or to one for each of several targets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.output import console, print_json, progress, read_arrays
+from cuvil_hw.cli.output import console, print_error, print_json, progress, read_arrays, show_table
+from cuvil_hw.cli.several import compile_for, file_of, targets_of
+from cuvil_hw.errors import CuvilError
 
 
 def compile_model(
     model: Annotated[Path, typer.Argument(help="An .onnx file.", show_default=False)],
     target: Annotated[
-        str, typer.Option("--target", "-t", help="A built-in target (see `cuvil targets list`) or a .yaml file.")
+        str,
+        typer.Option(
+            "--target", "-t", help="A built-in target (see `cuvil targets list`) or a .yaml file; several: a,b,c."
+        ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write the artifact.", show_default="MODEL.cuvil here"),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write the artifact; with several targets a folder for MODEL.TARGET.cuvil.",
+            show_default="MODEL.cuvil here",
+        ),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="Representative inputs for quantization: .npy (N, …), or .npz by input name.")
@@ -32,18 +43,28 @@ def compile_model(
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compile an ONNX model for a target.
+    """Compile an ONNX model for a target, or for several, with one import and one calibration.
+
+    With several targets, those that can't be compiled for are listed, and the exit code is 1.
 
     Example: cuvil compile kws.onnx --target pynq-z2 -o kws.cuvil --report kws.html
     """
     from cuvil_hw import api
 
-    shapes = dict(parse_shape(text) for text in shape or ())
-    data = read_arrays(calibration) if calibration is not None else None
+    options: dict[str, Any] = {
+        "calibration": read_arrays(calibration) if calibration is not None else None,
+        "precision": precision,
+        "name": name,
+        "shapes": dict(parse_shape(text) for text in shape or ()),
+        "interface": interface,
+    }
+    if "," in target:
+        if report is not None or sources is not None:
+            raise typer.BadParameter("--report and --sources go with one target; see `cuvil report` for the others")
+        compile_several(model, targets_of(target), output if output is not None else Path(), options, json)
+        return
     with progress(f"{model.name} → {target}") as step:
-        executable = api.compile(
-            str(model), target, None, data, precision, name=name, shapes=shapes, interface=interface, progress=step
-        )
+        executable = api.compile(str(model), target, progress=step, **options)
     path = output if output is not None else Path(f"{model.stem}.cuvil")
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
@@ -63,10 +84,43 @@ def compile_model(
             out.print(f"{what}: {where}", markup=False, soft_wrap=True)
 
 
+def compile_several(model: Path, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool) -> None:
+    """Write an artifact for each target and show them side by side."""
+    from cuvil_hw.report import compare
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CuvilError(f"{folder}: can't be made: {e.strerror or e}; choose another folder") from e
+    made = compile_for(model, targets, options)
+    rows, written, errors = [], {}, {}
+    for label, result in made.results.items():
+        seconds = made.seconds.get(label)
+        if isinstance(result, CuvilError):
+            rows.append(compare.failure(label, result, seconds))
+            errors[label] = result
+        else:
+            path = folder / file_of(model.stem, label)
+            result.save(path)
+            written[label] = path
+            rows.append(compare.row_of(label, result, seconds))
+    if json:
+        print_json({"artifacts": written, "programs": compare.to_json(rows)})
+    else:
+        show_table(*compare.table(rows))
+        out = console()
+        for path in written.values():
+            out.print(f"artifact: {path}", markup=False, soft_wrap=True)
+        for label, error in errors.items():
+            error.add_note(f"on target {label}")
+            print_error(error, False)
+    if errors:
+        raise typer.Exit(1)
+
+
 def write_sources(artifact: Any, folder: Path) -> list[str]:
     """Write the generated sources of an artifact below `folder`, made if need be; returns their names."""
     from cuvil_hw.build import write_files
-    from cuvil_hw.errors import CuvilError
     from cuvil_hw.runtime.artifact import SOURCES
 
     files = {n.removeprefix(SOURCES): data for n, data in artifact.files.items() if n.startswith(SOURCES)}

@@ -105,7 +105,7 @@ def tools() -> list[Finding]:
 
 def devices() -> list[Finding]:
     """Every adapter's devices, asked whether they can run programs here."""
-    from cuvil_hw.api import profile_data
+    from cuvil_hw.pack import profile_data
     from cuvil_hw.runtime import registry
 
     found = []

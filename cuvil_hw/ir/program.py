@@ -103,6 +103,10 @@ class Program:
     def verify(self) -> None:
         self.module.verify()
 
+    def clone(self) -> Program:
+        """A copy that passes can change; the constants, which are only ever added to, are the same."""
+        return Program(self.module.clone(), self.constants, self.name, dict(self.notes))
+
 
 class Builder:
     """Builds a program op by op; front ends use nothing else."""

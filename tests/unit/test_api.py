@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 import cuvil
-from cuvil_hw import api, ops
+from cuvil_hw import api, dtypes, ops
 from cuvil_hw.adapters.cpu.adapter import CpuAdapter
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ProfileError, ToolNotFound, Unsupported
+from cuvil_hw.golden import SAMPLES, golden
 from cuvil_hw.ir.program import Builder, ConstantStore, Program, evaluate, parse
 from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime.executable import Executable
@@ -290,18 +291,18 @@ def integers(kinds: Sequence[str]) -> Program:
 
 def test_golden_vectors_cover_each_range_and_match() -> None:
     kinds = ("i8", "u8", "i4", "i32", "i64", "u64", "bool")
-    drawn = api.golden(integers(kinds))
+    drawn = golden(integers(kinds))
     for kind, x, y in zip(kinds, drawn.inputs, drawn.outputs, strict=True):
         np.testing.assert_array_equal(x.reshape(y.shape), y)
-        assert x.shape == (api.GOLDEN_SAMPLES, 1, 50)
-        low, high = api.dtypes.int_range(kind)
+        assert x.shape == (SAMPLES, 1, 50)
+        low, high = dtypes.int_range(kind)
         assert low <= x.min() < (low + high) / 2 < x.max() <= high
-    again = api.golden(integers(kinds))
+    again = golden(integers(kinds))
     assert all((a == b).all() for a, b in zip(drawn.inputs, again.inputs, strict=True))
 
 
 def test_golden_vectors_of_indices_and_floats() -> None:
-    indices = api.golden(table("i8"))
+    indices = golden(table("i8"))
     assert not indices.inputs[0].any()
     assert not indices.outputs[0].any()
-    assert api.golden(integers(["f32"])).inputs == ()
+    assert golden(integers(["f32"])).inputs == ()

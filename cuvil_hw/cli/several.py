@@ -1,0 +1,59 @@
+"""Compiling for several targets from the command line: progress, times, and targets that fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cuvil_hw.cli.output import progress
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.runtime.executable import Executable
+
+
+@dataclass(slots=True)
+class Compiled:
+    """By target, failures last: the program or why there is none; and the seconds that it took, import and calibration
+    aside."""
+
+    results: dict[str, Executable | CuvilError] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def programs(self) -> dict[str, Executable]:
+        return {label: r for label, r in self.results.items() if isinstance(r, Executable)}
+
+
+def targets_of(text: str) -> list[str]:
+    """`a,b,c`, without repetitions."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def compile_for(model: Path, targets: Sequence[str], options: Mapping[str, Any]) -> Compiled:
+    """Compile for every target that can be compiled for; `options` are those of api.compile_all. Raises CuvilError when
+    the model or its calibration data is at fault."""
+    from cuvil_hw import api
+
+    made = Compiled()
+    started: dict[str, float] = {}
+    with progress(model.name) as bar:
+
+        def watch(label: str) -> Callable[[str, int, int], None]:
+            started[label] = time.perf_counter()
+            return lambda step, at, of: bar(f"{label}: {step}", len(started) * of - of + at, len(targets) * of)
+
+        def done(label: str, result: Executable | CuvilError) -> None:
+            made.results[label] = result
+            if label in started:
+                made.seconds[label] = time.perf_counter() - started[label]
+
+        api.compile_all(str(model), targets, progress=watch, done=done, **options)
+    made.results = dict(sorted(made.results.items(), key=lambda found: isinstance(found[1], CuvilError)))
+    return made
+
+
+def file_of(stem: str, target: str) -> str:
+    """`NAME.TARGET.cuvil`; a target such as cuda:sm_75 names a file too."""
+    return f"{stem}.{target.replace(':', '-').replace('/', '-')}.cuvil"
