@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from cuvil_hw import dtypes
@@ -211,6 +212,8 @@ def _fold(
     opsets = [onnx.helper.make_opsetid("", version)]
     try:
         results = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets)).run(None, arrays)
+        if not all(isinstance(r, np.ndarray | np.generic) for r in results):  # a sequence
+            return None
         found = {o: emitter.const(r, dtypes.from_numpy(r.dtype)) for o, r in zip(outputs, results, strict=True)}
     except _REFERENCE_ERRORS as e:
         raise Refused(f"on constants, onnx.reference can't compute it: {e}") from e
