@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
@@ -351,13 +351,10 @@ def plan_memory(graph: KernelGraph, choice: Choice, overhead: Mapping[str, float
 
 
 def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
-    """What the target's own tools say of the sources, where the adapter can ask them. Without the tools the estimates
-    stay, and a note of the report says so."""
-    ask = getattr(adapter, "measure", None)
-    if ask is None:
-        return Measured()
+    """What the target's own tools say of the sources. Without the tools the estimates stay, and a note of the report
+    says so."""
     try:
-        return cast(Measured, ask(plan, profile))
+        return adapter.measure(plan, profile)
     except ToolNotFound as e:
         return Measured(notes=(f"not measured, estimates stay: {e}",))
 

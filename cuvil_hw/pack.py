@@ -62,7 +62,7 @@ def pack(
         device_outputs=_ports([(n, graph.buffers[n].type) for n in graph.outputs]),
         prologue=parts.prologue,
         epilogue=parts.epilogue,
-        interface=interface or str(getattr(adapter, "interface", "hw")),
+        interface=interface or adapter.interface,
         info=plan.info,
         abi=_abi(plan),
     )

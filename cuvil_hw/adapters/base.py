@@ -13,6 +13,7 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
 from cuvil_hw.runtime.device import Array, Device
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ class Golden:
 
 
 class Adapter(Protocol):
-    """A method may be added: `measure(plan, profile)` gives a Measured (schedule/measured.py): what the target's own
-    tools say of a plan's sources; it raises ToolNotFound when they are missing, BuildFailed when they refuse."""
-
     name: str
 
     @property
@@ -67,6 +65,10 @@ class Adapter(Protocol):
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         """Files and commands; runs nothing, needs no tool."""
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        """What the target's own tools say of a plan's sources; an empty Measured when there is nothing to ask. Raises
+        ToolNotFound when the tools are missing, then the estimates stay; BuildFailed when they refuse the sources."""
 
     def open(self, profile: Profile, interface: str) -> Device:
         """What the adapter's entry point in `cuvil.devices` gives for this profile as data; programs are run through

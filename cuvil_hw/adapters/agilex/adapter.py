@@ -17,6 +17,7 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class AgilexAdapter:
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         return project(module, graph, profile)
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        return Measured()
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

@@ -25,6 +25,7 @@ from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.apply import Nest, apply
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
@@ -119,6 +120,9 @@ class CpuAdapter:
                 ],
             },
         )
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        return Measured()
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

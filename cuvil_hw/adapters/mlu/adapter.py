@@ -25,6 +25,7 @@ from cuvil_hw.render.names import Names, comment_lines
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
@@ -100,6 +101,9 @@ class MluAdapter:
                 buffers[name]["at"] = memory.offset_bytes[name]
         info = {"kernels": kernels, "buffers": buffers, "workspace_bytes": memory.size_bytes}
         return BuildPlan({MODEL: "\n".join(p for p in parts if p).encode()}, (), (), info)
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        return Measured()
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(replace(profile, source=profile.name)), interface)

@@ -11,12 +11,13 @@ from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga import cost, dataflow, fold
 from cuvil_hw.adapters.fpga.stage import classify
 from cuvil_hw.adapters.zynq.device import open_device
-from cuvil_hw.adapters.zynq.fabric import fabric
+from cuvil_hw.adapters.zynq.fabric import fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
 if TYPE_CHECKING:
@@ -52,13 +53,16 @@ class ZynqAdapter:
         return Estimate(cycles / profile.clock_hz, cycles, use)
 
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        return dataflow.overhead(graph, fabric(profile), profile.setting("axi_stream_bits", 64))
+        return dataflow.overhead(graph, fabric(profile), stream_bits(profile))
 
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        return dataflow.lower(graph, choice, profile.setting("axi_stream_bits", 64))
+        return dataflow.lower(graph, choice, stream_bits(profile))
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         return project(module, graph, profile, golden)
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        return Measured()
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)
