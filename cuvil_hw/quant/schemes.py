@@ -53,6 +53,11 @@ class Int8:
         """Whether the grids come from what values are seen."""
         return True
 
+    @property
+    def needs_histograms(self) -> bool:
+        """Whether the extremes of what is seen don't suffice."""
+        return self.ranges != "minmax"
+
     def activation(self, lo: float, hi: float) -> Grid:
         """The grid of values in [lo, hi]; zero is on it."""
         lo, hi = min(lo, 0.0), max(hi, 0.0)
@@ -89,6 +94,10 @@ class Fixed:
     @property
     def needs_data(self) -> bool:
         """Whether the grids come from what values are seen."""
+        return False
+
+    @property
+    def needs_histograms(self) -> bool:
         return False
 
     @property
