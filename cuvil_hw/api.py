@@ -27,7 +27,6 @@ from cuvil_hw.types import TensorType
 if TYPE_CHECKING:
     from cuvil_hw.ir.program import Program
     from cuvil_hw.partition import Partition
-    from cuvil_hw.quant.schemes import Scheme
 
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
@@ -242,7 +241,7 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     if calibration is None:
         calibration = without_data(program)
     elif not isinstance(calibration, Statistics):
-        calibration = collect(program, _in_order(calibration, program), histograms=_by_counts(scheme))
+        calibration = collect(program, _in_order(calibration, program), histograms=scheme.needs_histograms)
     program.notes["precision"] = out_of_range(program, calibration, scheme)
     return place_pairs(program, calibration, scheme)
 
@@ -259,12 +258,7 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
     needed = [s for s in schemes if s is not None]
     if isinstance(calibration, Statistics) or not needed:
         return calibration
-    return collect(program, _in_order(calibration, program), histograms=any(map(_by_counts, needed)))
-
-
-def _by_counts(scheme: Scheme) -> bool:
-    """Whether ranges come from histograms."""
-    return getattr(scheme, "ranges", "minmax") != "minmax"
+    return collect(program, _in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
 
 
 def _in_order(calibration: Any, program: Program) -> Any:
