@@ -18,19 +18,19 @@ from tests.unit.onnx_oracle import agree, floats, graph_model, mnemonics, node_m
 
 def test_all_refusals_at_once_with_counts_and_places() -> None:
     nodes = [
-        helper.make_node("CumSum", ["x", "one"], ["a"], name="first"),
-        helper.make_node("MaxPool", ["a"], ["b", "where"], name="pool", kernel_shape=[2]),
-        helper.make_node("Cast", ["where"], ["c"], name="to float", to=TensorProto.FLOAT),
-        helper.make_node("CumSum", ["c", "one"], ["d"]),
-        helper.make_node("Hardmax", ["b"], ["e"], name="hard"),
-        helper.make_node("Add", ["d", "e"], ["y"]),
+        helper.make_node("RandomNormalLike", ["x"], ["a"], name="first"),
+        helper.make_node("Det", ["a"], ["b"], name="det"),
+        helper.make_node("Multinomial", ["b"], ["n"], name="dice", sample_size=2),
+        helper.make_node("Cast", ["n"], ["c"], name="to float", to=TensorProto.FLOAT),
+        helper.make_node("RandomNormalLike", ["c"], ["d"]),
+        helper.make_node("Add", ["d", "b"], ["y"]),
     ]
-    model = graph_model(nodes, {"x": floats(1, 2, 8)}, ["y"], 13, {"one": np.array(1)})
+    model = graph_model(nodes, {"x": floats(1, 2, 8, 8)}, ["y"], 13)
     with pytest.raises(Unsupported) as error:
         load_onnx(model)
     found = {r.op: (r.count, r.where) for r in error.value.refusals}
-    assert found == {"CumSum": (2, ("first", "d")), "MaxPool": (1, ("pool",)), "Hardmax": (1, ("hard",))}
-    assert "MaxPool ×1 at pool: output Indices is used" in str(error.value)
+    assert found == {"RandomNormalLike": (2, ("first", "d")), "Det": (1, ("det",)), "Multinomial": (1, ("dice",))}
+    assert "Multinomial ×1 at dice: random numbers are not supported" in str(error.value)
 
 
 def test_unknown_domain_and_control_flow() -> None:
