@@ -35,6 +35,8 @@ def choose_precision(program: Program, wanted: str | None, has_calibration: bool
     if stored:
         return _of_quantized(program, stored, wanted)
     preferred = str(profile.settings.get("precision", "float32"))
+    if wanted is None and not has_floats(program):
+        return Precision("integers", None, True)
     if wanted is None:
         wanted = preferred
         if has_calibration and parse_precision(preferred) is None:
@@ -68,6 +70,15 @@ def _of_quantized(program: Program, stored: tuple[str, ...], wanted: str | None)
                 "leave precision out, or give the float model"
             )
     return Precision(label, None, True)
+
+
+def has_floats(program: Program) -> bool:
+    """Whether any value of the program is a float."""
+    from cuvil_hw import dtypes
+    from cuvil_hw.ir import level1
+
+    values = [*program.block.args, *(r for op in program.block.ops for r in op.results)]
+    return any(dtypes.is_float(level1.type_of(v).dtype) for v in values)
 
 
 def quantized_dtypes(program: Program) -> tuple[str, ...]:

@@ -306,3 +306,19 @@ def test_golden_vectors_of_indices_and_floats() -> None:
     assert not indices.inputs[0].any()
     assert not indices.outputs[0].any()
     assert golden(integers(["f32"])).inputs == ()
+
+
+@pytest.mark.needs("g++")
+def test_a_model_of_integers_alone_needs_no_precision(tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    nodes = [helper.make_node("Max", ["a", "b"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    ports = [helper.make_tensor_value_info(n, onnx.TensorProto.INT32, [1, 6]) for n in ("a", "b", "y")]
+    graph = helper.make_graph(nodes, "ints", ports[:2], ports[2:])
+    path = tmp_path / "ints.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    a, b = np.int32([[1, -2, 3, 2**30, -7, 0]]), np.int32([[0, 5, 3, 1, -9, -1]])
+    executable = cuvil.compile(path, "pynq-z2")
+    assert executable.report["precision"] == "integers"
+    np.testing.assert_array_equal(executable(a, b), np.maximum(a, b) + b)
