@@ -122,7 +122,8 @@ def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
     """One entry a kind of op and reason, with advice for floats."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
-        if any(dtypes.is_float(t.dtype) for t in _types([*operation.operands, *operation.results])):
+        floats = any(dtypes.is_float(t.dtype) for t in _types([*operation.operands, *operation.results]))
+        if floats and "quantize the model" not in why:
             why += "; quantize the model (precision int8 or fixed<W,I>)"
         found.setdefault((operation.spec.mnemonic, why), []).append(level1.loc_of(operation))
     return [Refusal(op, why, len(where), tuple(w for w in where if w)) for (op, why), where in found.items()]

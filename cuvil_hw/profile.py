@@ -118,6 +118,10 @@ def load_profile(target: str | Path | Profile) -> Profile:
     """
     if isinstance(target, Profile):
         return target
+    given: object = target  # annotations stop no caller
+    if not isinstance(given, str | Path):
+        expected = "the name of a target, the path of a .yaml file, or a Profile"
+        raise ProfileError(repr(target), None, "target", f"is a {type(given).__name__}, expected {expected}")
     if isinstance(target, Path) or target.endswith((".yaml", ".yml")):
         return _assemble(_chain(Path(target)), str(target))
     path = _builtin_path(target)

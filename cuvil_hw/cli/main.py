@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:
         _trace(debug)
         if isinstance(e, usage_error):
+            if not str(e):  # a group without a command has shown its help
+                return USAGE
             print_error(e, as_json, usage=True)
             return USAGE
         if isinstance(e, click_error):

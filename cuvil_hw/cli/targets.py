@@ -82,6 +82,7 @@ def check_target(
 
 def check(file: Path) -> Profile:
     """The profile in a file. Raises ProfileError with file, line and key."""
+    from cuvil_hw.quant.schemes import parse_precision
     from cuvil_hw.runtime import registry
 
     if file.suffix not in (".yaml", ".yml"):
@@ -94,6 +95,12 @@ def check(file: Path) -> Profile:
         registry.find(registry.ADAPTERS, profile.adapter)
     except CuvilError as e:
         raise ProfileError(str(file), line, "adapter", str(e)) from e
+    if "precision" in profile.settings:
+        setting = document.settings.get("precision")
+        try:
+            parse_precision(profile.setting("precision", ""))
+        except CuvilError as e:
+            raise ProfileError(str(file), setting.line if setting else line, "settings.precision", str(e)) from e
     adapter = registry.load_adapter(profile.adapter)
     have = {axis.name for axis in profile.axes}
     missing = [name for name in adapter.axes if name not in have]

@@ -52,7 +52,7 @@ def load_torch(
         if example_inputs is None:
             raise CuvilError(
                 f"{type(module).__name__} is a torch module: example inputs are needed to trace it, "
-                "e.g. load(model, torch.randn(1, 3, 32, 32))"
+                "e.g. cuvil.compile(model, target, example_inputs=torch.randn(1, 3, 32, 32))"
             )
         exported = _export(module, _tensors(example_inputs))
     default = "model" if isinstance(module, ExportedProgram) else type(module).__name__

@@ -46,8 +46,9 @@ def batch_norm(program: Program, operation: level1.TensorOp) -> bool:
     if any(p is None for p in params):
         return False
     scale, bias, mean, var = (np.asarray(p, np.float64) for p in params)
-    factor = scale / np.sqrt(var + op.eps)
-    offset = bias - mean * factor
+    with np.errstate(all="ignore"):  # a negative variance gives NaN here as it does at run time
+        factor = scale / np.sqrt(var + op.eps)
+        offset = bias - mean * factor
     x = operation.operands[0]
     kind = level1.type_of(x)
     if kind.rank < 2:

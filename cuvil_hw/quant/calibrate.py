@@ -259,5 +259,5 @@ def rows(array: Array, kind: TensorType, name: str) -> list[Array]:
     if kind.shape[:1] == (1,) and array.shape == kind.shape[1:]:
         return [array[None]]
     raise InputError(
-        f"calibration input {name}: shape {array.shape}, expected (N, *{kind.shape[1:]}), samples of {kind.shape}"
+        f"calibration input {name}: shape {array.shape}, expected any number of samples of shape {kind.shape}"
     )

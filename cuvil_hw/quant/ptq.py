@@ -10,6 +10,7 @@ late as views, relu, clamp and pools of maxima after it allow, so that a layer a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,8 @@ BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale lar
 
 def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError when the
-    statistics were collected on another program."""
+    statistics were collected on another program, or constants have no integers: NaN, infinite weights."""
+    check_constants(program)
     if stats.program != digest(program):
         raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
@@ -79,7 +81,40 @@ def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[s
             beyond = seen.lo if -seen.lo > seen.hi else seen.hi
             grid = f"fixed<{scheme.width},{scheme.integer}> holds [{lo:g}, {hi:g}]"
             found.append(f"{grid}, but {at} reaches {beyond:g}: it saturates")
+    for operation, weights in layer_weights(program):
+        if weights.min(initial=0.0) < lo - scheme.step or weights.max(initial=0.0) > hi + scheme.step:
+            beyond = weights.flat[np.abs(weights).argmax()]
+            grid = f"fixed<{scheme.width},{scheme.integer}> holds [{lo:g}, {hi:g}]"
+            found.append(f"{grid}, but a weight of {level1.loc_of(operation)} is {beyond:g}: it saturates")
     return tuple(found)
+
+
+def layer_weights(program: Program) -> Iterator[tuple[Operation, npt.NDArray[Any]]]:
+    """Every constant factor of the layers, one for each operand."""
+    for operation in program.block.ops:
+        if mnemonic(operation) in LAYERS:
+            for value in operation.operands[:2]:
+                weights = const_array(program, value)
+                if weights is not None:
+                    yield operation, weights
+
+
+def check_constants(program: Program) -> None:
+    """Raises CuvilError for constants that no integer stands for: a cast would make up a value."""
+    for operation in program.block.ops:
+        for value in operation.operands:
+            array = const_array(program, value)
+            if array is not None and array.dtype.kind == "f" and np.isnan(array).any():
+                raise CuvilError(
+                    f"a constant of {mnemonic(operation) or 'the outputs'} at {level1.loc_of(operation)} holds NaN, "
+                    "which has no integer; check the model's weights, or compile it with precision='float32'"
+                )
+    for operation, weights in layer_weights(program):
+        if not np.isfinite(weights).all():
+            raise CuvilError(
+                f"weights of {mnemonic(operation)} at {level1.loc_of(operation)} are infinite and can't be quantized; "
+                "check the model's weights, or compile it with precision='float32'"
+            )
 
 
 def is_wide(scheme: Scheme) -> bool:

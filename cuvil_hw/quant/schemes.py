@@ -118,6 +118,9 @@ _INT = re.compile(r"int([2-8])\Z")
 
 def parse_precision(text: str) -> Scheme | None:
     """ "int8" (or int2…int7), "fixed<16,6>"; "float32" gives None: nothing is quantized. CuvilError for the rest."""
+    given: object = text  # annotations stop no caller
+    if not isinstance(given, str):
+        raise CuvilError(f"precision is a {type(given).__name__}, expected text such as 'int8' or 'fixed<16,6>'")
     name = text.strip().lower()
     if name in ("float32", "f32", "float"):
         return None

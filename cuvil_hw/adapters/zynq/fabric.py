@@ -17,6 +17,19 @@ FABRICS = {
 }
 
 
+# Widths of an AXI DMA's stream side (PG021).
+STREAM_BITS = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def stream_bits(profile: Profile) -> int:
+    """Width of the streams in and out, the setting `axi_stream_bits`. Raises ProfileError for one that no DMA has."""
+    bits = profile.setting("axi_stream_bits", 64)
+    if bits not in STREAM_BITS:
+        listed = ", ".join(map(str, STREAM_BITS))
+        raise ProfileError(profile.source, None, "settings.axi_stream_bits", f"{bits} is not one of {listed}")
+    return bits
+
+
 def fabric(profile: Profile) -> Fabric:
     """The family of a profile, by its setting `dsp`. Raises ProfileError for an unknown one."""
     kind = profile.setting("dsp", "dsp48e1")

@@ -13,6 +13,7 @@ from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.dataflow import streaming_order
 from cuvil_hw.adapters.zynq import shell
+from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.profile import Profile
@@ -31,7 +32,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools."""
     name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
     name = name if name[0].isalpha() else f"m_{name}"
-    bits = profile.setting("axi_stream_bits", 64)
+    bits = stream_bits(profile)
     values = {
         "project": name,
         "top": TOP,
