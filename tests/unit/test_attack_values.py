@@ -42,7 +42,7 @@ def compiled(model: nn.Module, precision: Any = "fixed<12,4>", target: Any = "cp
 
 
 @pytest.mark.parametrize(
-    "model, reason",
+    ("model", "reason"),
     [
         (linear(math.nan), "holds NaN"),
         (linear(bias=math.nan), "holds NaN"),
@@ -66,7 +66,8 @@ def test_float_programs_keep_nan_and_infinite_weights() -> None:
 
 def test_weights_beyond_a_fixed_grid_are_reported() -> None:
     notes = compiled(linear(200.0)).report.text()
-    assert "fixed<12,4> holds [-8, 7.99609], but a weight of" in notes and "is 200: it saturates" in notes
+    assert "fixed<12,4> holds [-8, 7.99609], but a weight of" in notes
+    assert "is 200: it saturates" in notes
     assert "saturates" not in compiled(linear(7.9)).report.text()
     assert "is -9: it saturates" in compiled(linear(-9.0)).report.text()
 
@@ -79,7 +80,8 @@ def test_negative_variance_is_nan_without_a_warning() -> None:
         warnings.simplefilter("error")
         got = compiled(norm, "float32")(DATA)
     assert np.array_equal(np.isnan(got), np.isnan(norm(torch.from_numpy(DATA)).detach().numpy()))
-    assert np.isnan(got[:, 1]).all() and np.isfinite(got[:, 0]).all()
+    assert np.isnan(got[:, 1]).all()
+    assert np.isfinite(got[:, 0]).all()
 
 
 def test_arguments_of_another_type() -> None:
@@ -117,4 +119,5 @@ def test_without_a_command_there_is_help_and_no_error(capsys: pytest.CaptureFixt
     for arguments in ([], ["targets"]):
         main(arguments)
         output = capsys.readouterr()
-        assert "Usage: cuvil" in output.out and "error" not in output.err
+        assert "Usage: cuvil" in output.out
+        assert "error" not in output.err
