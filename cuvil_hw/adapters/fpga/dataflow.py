@@ -67,12 +67,13 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
         for source in s.sources:
             wanted[source].append(lanes[s.kernel.name][0])
     for name in graph.inputs:
-        if not wanted[name]:
-            raise CuvilError(f"input {name} of {graph.name} isn't used; remove it from the model")
         kind = graph.buffers[name].type
-        out = net.stream(name, kind.dtype, max(wanted[name]), kind.size)
+        out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
         net.nodes.append(Node(f"read_{name}", (), (out,), None, lambda _: np.zeros(0, np.int64)))
-        _publish(net, name, out, len(wanted[name]))
+        if wanted[name]:
+            _publish(net, name, out, len(wanted[name]))
+        else:
+            _drain(net, out)
     for layer, s in enumerate(stages):
         if layer >= MAX_LAYERS:
             raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
@@ -84,6 +85,13 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
         final = net.ready[name].pop()
         net.nodes.append(Node(f"write_{name}", (final,), (), None, lambda _: np.zeros(0, np.int64)))
     return net
+
+
+def _drain(net: Network, out: Stream) -> None:
+    """Read an input that no result depends on: whoever sends it must not wait."""
+    name = f"drain_{out.name}"
+    build = lambda: process.drain(name, net.tables, out.dtype, out.words, out.lanes)  # noqa: E731
+    net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64)))
 
 
 def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:

@@ -90,6 +90,16 @@ def fork(name: str, tables: Tables, dtype: str, words: int, lanes: int, copies: 
     return process(name, f"one stream to {copies}", tables, 0, [("in", dtype, lanes), *outs], body)
 
 
+def drain(name: str, tables: Tables, dtype: str, words: int, lanes: int) -> func.FuncOp:
+    """Read a stream to its end."""
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        w = e.alloca((lanes,), dtype, "word", word=True)
+        e.loop(words, "i", lambda _, __: e.do(level2.StreamReadOp(args[0], w)), pipeline=1)
+
+    return process(name, "read what no result depends on", tables, 0, [("in", dtype, lanes)], body)
+
+
 def native(dtype: str) -> str:
     """The next integer type that machines compute in; others stay."""
     width = dtypes.int_width(dtype)
