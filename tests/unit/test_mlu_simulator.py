@@ -14,8 +14,8 @@ from cuvil_hw.adapters.mlu.abi import CNRT4, CNRT6
 from cuvil_hw.adapters.mlu.device import MODEL, open_device
 from cuvil_hw.adapters.mlu.shim import Runtime
 from cuvil_hw.adapters.mlu.simulator import build_libraries, chip
-from cuvil_hw.pack import profile_data
 from cuvil_hw.errors import BuildFailed, DeviceError, ToolNotFound
+from cuvil_hw.pack import profile_data
 from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime.device import DeviceProgram, Port
 from tests.unit.mlu_runner import CARDS
