@@ -11,11 +11,11 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden bench size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-targets bench same-bits size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
-	    printf '  make %-8s %s\n' "$$name" "$$text"; done
+	    printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 venv: $(VENV)/.dev ## make .venv with all that the tests, benchmarks and examples need
 
@@ -44,8 +44,14 @@ golden: $(VENV)/.dev ## rewrite tests/golden from what is generated now; read th
 docs-ops: $(VENV)/.dev ## rewrite docs/ops.md from a run of ONNX's node tests
 	$(BIN)/python -m pytest tests/conformance/test_onnx_suites.py -q --update-golden -k docs
 
+docs-targets: $(VENV)/.dev ## rewrite docs/targets.md from a run of small networks on every device
+	$(BIN)/python -m pytest tests/conformance/test_targets.py -q --update-golden
+
 bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
 	set -e; for bench in benchmarks/*.py; do $(BIN)/python "$$bench"; done
+
+same-bits: $(VENV)/.dev ## compile seven models for every device and compare all bits (ARGS='--only jets')
+	$(BIN)/python tools/same_bits.py $(ARGS)
 
 size:      ## lines of code by folder, adapter and language table
 	@$(PYTHON) tools/size.py
