@@ -5,6 +5,7 @@ A new adapter, board or language should stay small; this shows whether it does.
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,29 +35,61 @@ def folders(parent: Path) -> list[tuple[str, list[Path]]]:
     return [(path.name, sources(path)) for path in sorted(parent.iterdir()) if path.is_dir()]
 
 
-# Language tables of the C-family walker; everything else in render/ is shared by them.
-TABLES = ("lang", "opencl", "sycl", "cuda", "bang")
+# What talks to a Zynq board, beside what makes the design.
+BOARD = ("bitstreams", "hw", "hwh", "shell")
+# Files that hold one language; lang.py holds the form of a table and two languages.
+LANGUAGES = ("opencl", "sycl", "cuda", "bang")
+LANG = ROOT / "cuvil_hw" / "render" / "lang.py"
 
 
-def shared(title: str, common: list[Path], private: list[tuple[str, list[Path]]]) -> None:
+def languages(path: Path) -> dict[str, int]:
+    """Lines of each table `NAME = Lang(…)` of a file, and of its private values, which go to the table after them."""
+    text = path.read_text(encoding="utf-8")
+    found, waiting = {}, 0
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            lines = sum(1 for line in text.splitlines()[node.lineno - 1 : node.end_lineno] if line.strip())
+            if isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "Lang":
+                found[node.targets[0].id.lower()] = waiting + lines
+                waiting = 0
+            elif node.targets[0].id.startswith("_"):
+                waiting += lines
+    return found
+
+
+def beside(title: str, common: int, private: dict[str, int]) -> None:
     """Lines of what several share, beside what each has of its own."""
-    table(title, [("shared", common), *(("only " + name, paths) for name, paths in private)])
+    print(title)
+    print(f"  {'shared':<24}{common:>7} lines")
+    for name, lines in private.items():
+        print(f"  {'only ' + name:<24}{lines:>7} lines")
+    print(f"  {'private of all together':<24}{sum(private.values()):>7} lines")
 
 
 def main() -> None:
     table("trees", [(name, sources(ROOT / name)) for name in TREES if (ROOT / name).is_dir()])
     table("cuvil_hw, by folder", folders(ROOT / "cuvil_hw"))
     table("adapters", folders(ROOT / "cuvil_hw" / "adapters"))
-    table("renderers and language tables", [(path.stem, [path]) for path in sources(ROOT / "cuvil_hw" / "render")])
+    table("simulators", folders(ROOT / "sim"))
 
-    adapters, render = ROOT / "cuvil_hw" / "adapters", sources(ROOT / "cuvil_hw" / "render")
-    fpga = [(name, sources(adapters / name)) for name in ("zynq", "agilex")]
-    shared("streaming FPGA targets", sources(adapters / "fpga"), fpga)
-    shared(
-        "C-family languages",
-        [path for path in render if path.stem not in TABLES],
-        [(path.stem, [path]) for path in render if path.stem in TABLES],
+    adapters = ROOT / "cuvil_hw" / "adapters"
+    zynq = sources(adapters / "zynq")
+    beside(
+        "streaming FPGA targets",
+        sum(map(code_lines, sources(adapters / "fpga"))),
+        {
+            "zynq, design": sum(code_lines(path) for path in zynq if path.stem not in BOARD),
+            "zynq, board": sum(code_lines(path) for path in zynq if path.stem in BOARD),
+            "agilex": sum(map(code_lines, sources(adapters / "agilex"))),
+        },
     )
+    render = sources(ROOT / "cuvil_hw" / "render")
+    private = {
+        **languages(LANG),
+        **{path.stem: code_lines(path) for path in render if path.stem in LANGUAGES},
+    }
+    walker = sum(code_lines(path) for path in render if path.stem not in LANGUAGES)
+    beside("C-family languages: one walker, a table each", walker - sum(languages(LANG).values()), private)
 
 
 if __name__ == "__main__":
