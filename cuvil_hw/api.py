@@ -14,7 +14,7 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
 from cuvil_hw.golden import golden
 from cuvil_hw.pack import Design, pack
-from cuvil_hw.precision import Precision, choose_precision
+from cuvil_hw.precision import Precision, choose_precision, quantized_dtypes
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.executable import Executable
@@ -259,7 +259,13 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     elif not isinstance(calibration, Statistics):
         calibration = collect(program, _in_order(calibration, program), histograms=scheme.needs_histograms)
     program.notes["precision"] = out_of_range(program, calibration, scheme)
-    return place_pairs(program, calibration, scheme)
+    placed = place_pairs(program, calibration, scheme)
+    if not quantized_dtypes(placed):
+        raise CuvilError(
+            f"{program.name}: precision {precision.label} was asked for, but nothing in the model can be quantized "
+            "(it has no convolution, linear layer, sum or product); use precision='float32' on a target that runs floats"
+        )
+    return placed
 
 
 def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:

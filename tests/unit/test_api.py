@@ -322,3 +322,9 @@ def test_a_model_of_integers_alone_needs_no_precision(tmp_path: Path) -> None:
     executable = cuvil.compile(path, "pynq-z2")
     assert executable.report["precision"] == "integers"
     np.testing.assert_array_equal(executable(a, b), np.maximum(a, b) + b)
+
+
+@pytest.mark.parametrize("target", ["cpu", "pynq-z2"])
+def test_a_model_with_nothing_to_quantize_is_not_compiled_as_floats(target: str) -> None:
+    with pytest.raises(CuvilError, match=r"precision int8 was asked for, but nothing in the model can be quantized"):
+        cuvil.compile(nn.ReLU(), target, X, DATA, precision="int8")
