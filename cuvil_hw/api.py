@@ -263,7 +263,7 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     if not quantized_dtypes(placed):
         raise CuvilError(
             f"{program.name}: precision {precision.label} was asked for, but nothing in the model can be quantized "
-            "(it has no convolution, linear layer, sum or product); use precision='float32' on a target that runs floats"
+            "(it has no convolution, linear layer, sum or product); use precision='float32' where floats run"
         )
     return placed
 
