@@ -172,18 +172,27 @@ def test_the_benchmarks_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
     arrays = bench.data(50)
     wanted = bench.of_float(arrays)
     assert wanted.shape == (50, 5)
-    ours = bench.Result("cuvil b", "1", (4.0,), (1.0, 3.0), (1.0,), (1000.0, 3000.0), wanted + 0.5)
-    peer = bench.Result("hls4ml", "1", (8.0,), (20.0, 30.0), (5.0,), (5.0, 10.0), wanted)
+    background = ((2.0, 6.0), (4.0,), ((1.0, 0.5),))
+
+    def results(ours: float, peer: float) -> tuple[object, object]:
+        """Cuvil's figures and the peer's, each as fast as told."""
+        fast = (4.0,), (1.0 / ours, 3.0), (1.0 / ours,), (1e3 * ours,), (2e3,)
+        return (
+            bench.Result("cuvil b", "1", *fast, wanted + 0.5, *background),
+            bench.Result("peer", "1", (8.0,), (20.0 / peer, 30.0), (20.0 / peer,), (5.0 * peer,), (10.0,), wanted),
+        )
+
+    ours, peer = results(1.0, 1.0)
     ratios = bench.compare(ours, peer)
-    assert (ratios["compile_ratio"], ratios["compile_cpu_ratio"], ratios["fresh_ratio"]) == (20.0, 5.0, 2.0)
-    assert ratios["samples_ratio"] == 300.0
+    assert (ratios["compile_ratio"], ratios["compile_cpu_ratio"], ratios["fresh_ratio"]) == (20.0, 20.0, 2.0)
+    assert (ratios["samples_ratio"], ratios["samples_cpu_ratio"], ratios["whole_ratio"]) == (200.0, 200.0, 10.0)
     figures = bench.show([ours, peer], wanted, 50)
+    assert figures["passed"]
     assert figures["tools"]["cuvil b"]["rms"] == pytest.approx(0.5)
     assert figures["tools"]["cuvil b"]["same_class"] == 1.0
-    said = capsys.readouterr().out
-    assert said.count("pass") == 2
-    bench.show([peer, ours], wanted, 50)
-    assert capsys.readouterr().out.count("FAIL") == 2
+    assert capsys.readouterr().out.count("pass") == 3
+    assert not bench.show([*results(0.1, 1.0)], wanted, 50)["passed"]
+    assert capsys.readouterr().out.count("FAIL") == 3
 
 
 @pytest.mark.slow
@@ -195,7 +204,7 @@ def test_the_benchmark_runs_both_tools(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert figures.is_file(), done.stderr
     tools = json.loads(figures.read_text(encoding="utf-8"))["tools"]
-    assert set(tools) == {"cuvil pynq-z2", "hls4ml"}
+    assert set(tools) == {"cuvil pynq-z2", "hls4ml io_parallel", "hls4ml io_stream"}
     for measured in tools.values():
         assert measured["rms"] < 0.1
         assert measured["samples_s"][0] > 0
