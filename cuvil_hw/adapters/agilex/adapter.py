@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cuvil_hw import dtypes
 from cuvil_hw.adapters.agilex.device import open_device
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.project import project
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga import cost, dataflow, fold, ports
-from cuvil_hw.adapters.fpga.stage import classify
+from cuvil_hw.adapters.fpga.stage import classify, refusal
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
 from cuvil_hw.runtime.device import Device
@@ -39,11 +38,7 @@ class AgilexAdapter:
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
-        if any(dtypes.is_float(t.dtype) for t in (*inputs, *outputs)):
-            return f"{op.mnemonic} works on floats; the fabric of {profile.name} computes integers: quantize the model"
-        if any(t.size == 0 for t in (*inputs, *outputs)):
-            return f"{op.mnemonic} has a tensor without elements; a stream can't carry it"
-        return None
+        return refusal(op, inputs, outputs, profile.name)
 
     def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
         return fold.schedules(classify(kernel))

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine
 from cuvil_hw.ir.traverse import rewrite, walk
+from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.types import TensorType
 
@@ -40,6 +42,15 @@ def lane_chain(extent: int) -> tuple[int, ...]:
             chain.append(chain[-1] * rest)
             break
     return tuple(chain)
+
+
+def refusal(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], target: str) -> str | None:
+    """Why a streaming design can't run `op` on such tensors; None when it can."""
+    if any(dtypes.is_float(t.dtype) for t in (*inputs, *outputs)):
+        return f"{op.mnemonic} works on floats; the fabric of {target} computes integers: quantize the model"
+    if any(t.size == 0 for t in (*inputs, *outputs)):
+        return f"{op.mnemonic} has a tensor without elements; a stream can't carry it"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +184,13 @@ def _map(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
             same = kernel.operand(load.buffer).type.shape == kernel.type.shape
             if not same or not all(_is(e, it) for e, it in zip(load.index, kernel.iterators, strict=True)):
                 return None
-    if not _only_channel(kernel.body, kernel, sources) or _uses_position(kernel.body, kernel):
+    if not _only_channel(kernel.body, kernel, sources) or _uses_position(kernel.body):
         return None
     c = channels(kernel.type)
     return Stage(kernel, "map", sources, c, c)
 
 
-def _uses_position(e: Expr, kernel: Kernel) -> bool:
+def _uses_position(e: Expr) -> bool:
     """Whether an iterator enters the arithmetic other than through an index."""
     stack, seen = [e], set()
     while stack:
@@ -233,7 +244,7 @@ def _windowed(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
     body = [e for e in walk(kernel.body) if not any(e is n for n in inner)]
     if term is None or not all(_only_channel(e, kernel, sources) for e in (reduce.init[0], *_outside(body))):
         return None
-    if _uses_position(reduce.init[0], kernel) or any(
+    if _uses_position(reduce.init[0]) or any(
         isinstance(e, Apply) and e.dtype == "index" and e.op == "cast" for e in inner
     ):
         return None

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga import cost, dataflow, fold
-from cuvil_hw.adapters.fpga.stage import classify
+from cuvil_hw.adapters.fpga.stage import classify, refusal
 from cuvil_hw.adapters.zynq.device import open_device
 from cuvil_hw.adapters.zynq.fabric import fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
@@ -37,11 +36,7 @@ class ZynqAdapter:
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
-        if any(dtypes.is_float(t.dtype) for t in (*inputs, *outputs)):
-            return f"{op.mnemonic} works on floats; the fabric of {profile.name} computes integers: quantize the model"
-        if any(t.size == 0 for t in (*inputs, *outputs)):
-            return f"{op.mnemonic} has a tensor without elements; a stream can't carry it"
-        return None
+        return refusal(op, inputs, outputs, profile.name)
 
     def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
         return fold.schedules(classify(kernel))
@@ -49,7 +44,8 @@ class ZynqAdapter:
     def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         stage = classify(kernel)
         cycles = cost.cycles(stage, schedule)
-        use = cost.resources(stage, schedule, fabric(profile)).axes(fabric(profile))
+        family = fabric(profile)
+        use = cost.resources(stage, schedule, family).axes(family)
         return Estimate(cycles / profile.clock_hz, cycles, use)
 
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
