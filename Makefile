@@ -25,9 +25,12 @@ demo: $(VENV)/.run ## train a CNN on scanned digits, compile it for the PYNQ-Z2,
 # The board tests come first and only when no others were chosen.
 ifeq ($(strip $(ARGS)),)
 test: board
+JOBS ?= auto
+else
+JOBS ?= 0
 endif
-test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 board: $(VENV)/.dev $(BOARD)/.dev ## run the board driver's tests, on the pynq package in an environment of its own
 	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq
