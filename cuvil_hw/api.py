@@ -71,6 +71,7 @@ def compile(
     *,
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
 ) -> Executable:
@@ -82,7 +83,8 @@ def compile(
     quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples, or saved
     Statistics. `precision`: "float32", "int8" (int2…int8) or "fixed<W,I>"; None takes a quantized model as it is,
     quantizes a float model to the profile's precision if `calibration` is given, and leaves it float where the target
-    runs floats. `name`: of the program. `shapes`: for ONNX, by input name. `interface`: of the device that the result
+    runs floats. `name`: of the program. `shapes`: for ONNX, by input name. `constants`: for ONNX, numbers or arrays
+    by the names of inputs that become constants, such as {"sr": 16000}. `interface`: of the device that the result
     opens ("hw", "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
     Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
@@ -92,7 +94,7 @@ def compile(
     profile = load_profile(target)
     adapter = load_adapter(profile.adapter)
     step("import the model")
-    program = import_model(model, example_inputs, shapes, name)
+    program = import_model(model, example_inputs, shapes, name, constants)
     step("simplify")
     simplify(program)
     return _compile(program, profile, adapter, calibration, precision, interface, step)
@@ -108,6 +110,7 @@ def compile_all(
     *,
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     interface: str | None = None,
     progress: Callable[[str], Progress] | None = None,
     done: Callable[[str, Executable | CuvilError], None] | None = None,
@@ -121,7 +124,7 @@ def compile_all(
     Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
     """
     wanted = _named(targets, done)
-    program = import_model(model, example_inputs, shapes, name)
+    program = import_model(model, example_inputs, shapes, name, constants)
     simplify(program)
     if calibration is not None:
         calibration = shared_statistics(program, calibration, precision, wanted.values())
@@ -228,13 +231,17 @@ def needs_compiler(purpose: str) -> Iterator[None]:
 
 
 def import_model(
-    model: Any, example_inputs: Any, shapes: Mapping[str, Sequence[int]] | None, name: str | None
+    model: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Sequence[int]] | None,
+    name: str | None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Program:
     """The level1 program of a model, verified. Raises CuvilError, Unsupported, ToolNotFound."""
     with needs_compiler("compile a model"):
         from cuvil_hw.frontend import load
 
-        program = load(model, example_inputs, shapes)
+        program = load(model, example_inputs, shapes, constants)
     return program if name is None else replace(program, name=name)
 
 
@@ -257,7 +264,7 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     if calibration is None:
         calibration = without_data(program)
     elif not isinstance(calibration, Statistics):
-        calibration = collect(program, _in_order(calibration, program), histograms=scheme.needs_histograms)
+        calibration = collect(program, in_order(calibration, program), histograms=scheme.needs_histograms)
     program.notes["precision"] = out_of_range(program, calibration, scheme)
     placed = place_pairs(program, calibration, scheme)
     if not quantized_dtypes(placed):
@@ -280,10 +287,10 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
     needed = [s for s in schemes if s is not None]
     if isinstance(calibration, Statistics) or not needed:
         return calibration
-    return collect(program, _in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
+    return collect(program, in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
 
 
-def _in_order(calibration: Any, program: Program) -> Any:
+def in_order(calibration: Any, program: Program) -> Any:
     """Arrays given by name in the order of the program's inputs. Raises InputError."""
     if not isinstance(calibration, Mapping):
         return calibration
@@ -304,14 +311,15 @@ def make_integer(program: Program, precision: Precision) -> None:
 
 
 def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
-    """What the target refuses at the borders of the program runs on the processor. Raises Unsupported."""
+    """What the target refuses or would rather not run at the borders of the program runs on the processor. Raises
+    Unsupported."""
     from cuvil_hw.ops.base import Op
     from cuvil_hw.partition import split
 
     def refuses(op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> str | None:
         return adapter.refuses(op, inputs, outputs, profile)
 
-    return split(program, refuses, profile.name)
+    return split(program, refuses, profile.name, float_ends=adapter.float_ends)
 
 
 def fuse(core: Program) -> KernelGraph:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.compile import parse_shape
+from cuvil_hw.cli.compile import parse_constant, parse_shape
 from cuvil_hw.cli.output import print_json, read_array, read_arrays, show_table
 from cuvil_hw.cli.several import compile_for, targets_of
 from cuvil_hw.errors import CuvilError
@@ -25,6 +25,7 @@ def compare(
     calibration: Annotated[Path | None, typer.Option(help="Inputs for quantization: .npy, or .npz by name.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an open input: name=1,3,224,224.")] = None,
+    constant: Annotated[list[str] | None, typer.Option(help="An input made constant: name=16000.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare artifacts, or the targets of one model: size, estimates, resources, outputs, accuracy.
@@ -40,8 +41,10 @@ def compare(
     if labels is not None and not inputs:
         raise typer.BadParameter("--labels are those of inputs; give them with --input")
     if target is None:
-        if calibration is not None or precision is not None or shape:
-            raise typer.BadParameter("--calibration, --precision and --shape go with --target and an .onnx file")
+        if calibration is not None or precision is not None or shape or constant:
+            raise typer.BadParameter(
+                "--calibration, --precision, --shape and --constant go with --target and an .onnx file"
+            )
         if any(path.suffix == ".onnx" for path in files):
             raise typer.BadParameter("an .onnx file needs --target")
         if len(files) < 2:
@@ -55,6 +58,7 @@ def compare(
             "calibration": read_arrays(calibration) if calibration is not None else None,
             "precision": precision,
             "shapes": dict(parse_shape(text) for text in shape or ()),
+            "constants": dict(parse_constant(text) for text in constant or ()),
         }
         made = compile_for(files[0], targets_of(target), options)
         programs = made.programs

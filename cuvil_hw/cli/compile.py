@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.output import console, print_error, print_json, progress, read_arrays, show_table
+from cuvil_hw.cli.output import console, print_error, print_json, progress, read_array, read_arrays, show_table
 from cuvil_hw.cli.several import compile_for, file_of, targets_of
 from cuvil_hw.errors import CuvilError
 
@@ -38,6 +38,9 @@ def compile_model(
     shape: Annotated[
         list[str] | None, typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224.")
     ] = None,
+    constant: Annotated[
+        list[str] | None, typer.Option(help="An input that becomes a constant: name=16000, name=1,2 or name=FILE.npy.")
+    ] = None,
     interface: Annotated[str | None, typer.Option(help="Device that the artifact opens: hw, sim or null.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
@@ -56,6 +59,7 @@ def compile_model(
         "precision": precision,
         "name": name,
         "shapes": dict(parse_shape(text) for text in shape or ()),
+        "constants": dict(parse_constant(text) for text in constant or ()),
         "interface": interface,
     }
     if "," in target:
@@ -142,3 +146,17 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not name or not shape:
         raise typer.BadParameter(f"--shape is {text!r}, expected name=extents such as input=1,3,224,224")
     return name, shape
+
+
+def parse_constant(text: str) -> tuple[str, Any]:
+    """`name=number`, `name=numbers` or `name=FILE.npy`. Raises BadParameter, and as `read_array` does."""
+    name, _, given = text.partition("=")
+    if name and given.endswith(".npy"):
+        return name, read_array(Path(given))
+    try:
+        numbers = [int(part) if part.lstrip("+-").isdigit() else float(part) for part in given.split(",")]
+    except ValueError:
+        numbers = []
+    if not name or not numbers:
+        raise typer.BadParameter(f"--constant is {text!r}, expected name=number, name=1,2,3 or name=FILE.npy")
+    return name, numbers if "," in given else numbers[0]

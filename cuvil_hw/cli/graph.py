@@ -15,6 +15,7 @@ def draw(
     model: Annotated[Path, typer.Argument(help="An .onnx or .cuvil file.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: .svg or .dot.")],
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an ONNX input: name=1,3,224,224.")] = None,
+    constant: Annotated[list[str] | None, typer.Option(help="An ONNX input made constant: name=16000.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Draw the level1 graph of a model, as imported, or of a compiled program.
@@ -22,7 +23,7 @@ def draw(
     Example: cuvil graph kws.onnx -o kws.svg
     """
     from cuvil_hw.api import import_model
-    from cuvil_hw.cli.compile import parse_shape
+    from cuvil_hw.cli.compile import parse_constant, parse_shape
     from cuvil_hw.report.file import write_text
 
     if output.suffix not in (".svg", ".dot"):
@@ -38,7 +39,8 @@ def draw(
 
         program = parse(executable.ir, name=executable.name)
     else:
-        program = import_model(str(model), None, dict(parse_shape(text) for text in shape or ()), None)
+        shapes, constants = map(parse_shape, shape or ()), map(parse_constant, constant or ())
+        program = import_model(str(model), None, dict(shapes), None, dict(constants))
     from cuvil_hw.ir import graphviz
 
     write_text(output, graphviz.to_svg(program) if output.suffix == ".svg" else graphviz.to_dot(program))

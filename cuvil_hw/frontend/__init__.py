@@ -19,12 +19,18 @@ _ACCEPTED = (
 )
 
 
-def load(model: Any, example_inputs: Any = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+def load(
+    model: Any,
+    example_inputs: Any = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> Program:
     """The level1 program of a model.
 
     `model`: a torch.nn.Module, ExportedProgram, onnx.ModelProto or the path of an .onnx file. `example_inputs`: for an
     nn.Module, a tensor or array, or a tuple of them, one per argument of its forward. `shapes`: for ONNX, the shape of
-    each input whose extents the file leaves open.
+    each input whose extents the file leaves open. `constants`: for ONNX, numbers or arrays by the names of inputs that
+    are to be constants of the program.
 
     Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
     all that can't be compiled.
@@ -33,6 +39,8 @@ def load(model: Any, example_inputs: Any = None, shapes: Mapping[str, Sequence[i
     if kind == "torch":
         if shapes:
             raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
+        if constants:
+            raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
         try:
             from cuvil_hw.frontend.torch_export import load_torch
         except ModuleNotFoundError as e:
@@ -44,7 +52,7 @@ def load(model: Any, example_inputs: Any = None, shapes: Mapping[str, Sequence[i
         from cuvil_hw.frontend.onnx import load_onnx
     except ModuleNotFoundError as e:
         raise _missing(e, "onnx", "import an ONNX model") from e
-    return load_onnx(model, shapes={name: tuple(shape) for name, shape in (shapes or {}).items()})
+    return load_onnx(model, shapes={name: tuple(shape) for name, shape in (shapes or {}).items()}, constants=constants)
 
 
 def _kind(model: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import onnx
 
 from cuvil_hw import ops as e
-from cuvil_hw.frontend.onnx.node import Node, Value
+from cuvil_hw.frontend.onnx.node import Node, Refused, Value
 from cuvil_hw.frontend.onnx.scope import Scope
 
 # Converts the nodes of a graph inside a scope, and returns the graph's outputs.
@@ -33,7 +33,10 @@ def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
     branches = {name: graph(n, f"{name}_branch") for name in ("then", "else")}
     if n[0].array is not None:
         return run(branches["then" if n[0].array.all() else "else"], scope.inner())
-    results = [run(branch, scope.inner()) for branch in branches.values()]
+    try:
+        results = [run(branch, scope.inner()) for branch in branches.values()]
+    except Refused as error:
+        n.refuse(f"{error}; its condition is known only at run time: an input made constant (constants=) may decide it")
     chosen = []
     for a, b in zip(*results, strict=True):
         if a.type != b.type:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,8 +13,9 @@ import onnx
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.onnx import control
+from cuvil_hw.frontend.onnx.declared import contradictions
 from cuvil_hw.frontend.onnx.function import body_of
-from cuvil_hw.frontend.onnx.inputs import input_types
+from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
 from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
@@ -33,28 +35,38 @@ class _Follows(Exception):
 
 
 def load_onnx(
-    model: str | Path | onnx.ModelProto, *, shapes: Mapping[str, tuple[int, ...]] | None = None
+    model: str | Path | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Program:
     """A level1 program with the meaning of an ONNX model (any opset; before 7 it is converted first).
 
     `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
     shapes by input name, for inputs whose shape the file leaves open; a leading dimension that nobody gives becomes 1,
-    which `notes["assumed"]` says. Inputs with an initializer become constants.
+    which `notes["assumed"]` says. Inputs with an initializer become constants, and so do those for which `constants`
+    gives a number or an array.
 
     Raises Unsupported, listing every operator, attribute and element type that can't be compiled, with counts and node
     names; CuvilError for a file that is missing, damaged or invalid, and for shapes that are unknown or contradictory.
     """
     proto, name = read(model)
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
-    inputs, assumed = input_types(proto.graph, name, shapes or {})
+    arrays = {n: np.asarray(a) for n, a in (constants or {}).items()}
+    types, assumed = input_types(proto.graph, name, shapes or {}, arrays)
+    known = known_inputs(types, arrays, name)
+    inputs = tuple((n, t) for n, t in types if n not in known)
     builder = Builder(inputs, title)
     scope = Scope(
         name,
-        values={n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)},
+        values={
+            **{n: Value(t, ssa=builder.input(i)) for i, (n, t) in enumerate(inputs)},
+            **{n: Value(t, known[n]) for n, t in types if n in known},
+        },
         versions={("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import},
         emitter=Emitter(builder),
         refusals=Refusals(),
-        inferred=cache(lambda: _inferred_types(proto, inputs)),
+        inferred=cache(lambda: _inferred_types(proto, types)),
         budget=Budget(),
     )
     _convert_graph(proto.graph, scope)
@@ -63,6 +75,7 @@ def load_onnx(
     _drop_unused(program)
     if assumed:
         program.notes["assumed"] = assumed
+    program.notes["contradictions"] = contradictions(proto.graph, scope.values)
     return program
 
 

@@ -4,35 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.onnx.node import DTYPES, element_name
+from cuvil_hw.frontend.onnx.node import DTYPES, Array, element_name
 from cuvil_hw.types import TensorType
 
 Dim = int | str | None  # an extent, a named unknown, a nameless unknown
 
 
 def input_types(
-    graph: onnx.GraphProto, name: str, shapes: Mapping[str, Sequence[int]]
+    graph: onnx.GraphProto,
+    name: str,
+    shapes: Mapping[str, Sequence[int]],
+    constants: Mapping[str, Array],
 ) -> tuple[tuple[tuple[str, TensorType], ...], tuple[str, ...]]:
     """((input name, type), …) and what had to be assumed, in words.
 
-    Inputs that have an initializer are constants and not listed. `shapes` gives whole shapes by input name; a named
-    dimension that it fixes holds for every input. Raises CuvilError when a dimension stays unknown.
+    Inputs that have an initializer are constants and not listed. `shapes` gives whole shapes by input name, and so do
+    the arrays of `constants`; a named dimension that they fix holds for every input. Raises CuvilError when a dimension
+    stays unknown.
     """
-    constants = {t.name for t in graph.initializer}
-    infos = [i for i in graph.input if i.name not in constants]
-    dtypes = _element_types(infos, name)
+    initialized = {t.name for t in graph.initializer}
+    infos = [i for i in graph.input if i.name not in initialized]
+    elements = _element_types(infos, name)
     declared = {i.name: _dims(i) for i in infos}
-    if unknown := [n for n in shapes if n not in declared]:
-        names = [", ".join(map(repr, n)) for n in (unknown, declared)]
-        raise CuvilError(f"{name}: shapes= names {names[0]}; the inputs are {names[1]}")
+    for option, named in (("shapes", shapes), ("constants", constants)):
+        if unknown := [n for n in named if n not in declared]:
+            names = [", ".join(map(repr, n)) for n in (unknown, declared)]
+            raise CuvilError(f"{name}: {option}= names {names[0]}; the inputs are {names[1]}")
+    if twice := [n for n in constants if n in shapes]:
+        raise CuvilError(f"{name}: input {twice[0]!r} is in shapes= and in constants=; an array has its own shape")
+    given_shapes = {**{n: (s, "shapes") for n, s in shapes.items()},
+                    **{n: (a.shape, "the shape of constants") for n, a in constants.items()}}  # fmt: skip
     symbols: dict[str, int] = {}
     fixed: dict[str, list[Dim]] = {}
     for input_name, stated in declared.items():
-        given = shapes.get(input_name)
-        fixed[input_name] = list(stated or []) if given is None else _merge(input_name, stated, given, symbols, name)
+        given = given_shapes.get(input_name)
+        if given is None:
+            fixed[input_name] = list(stated or [])
+        else:
+            fixed[input_name] = _merge(input_name, stated, given[0], symbols, f"{name}: {given[1]}")
     assumed = []
     for input_name, dims in fixed.items():
         if dims and not isinstance(dims[0], int) and dims[0] not in symbols:
@@ -44,17 +58,37 @@ def input_types(
     missing = []
     types: list[tuple[str, TensorType]] = []
     for input_name, dims in fixed.items():
-        if declared[input_name] is None and input_name not in shapes:
+        if declared[input_name] is None and input_name not in given_shapes:
             missing.append(f"{input_name!r} (no shape at all)")
             continue
         extents = [symbols.get(d) if isinstance(d, str) else d for d in dims]
         open_dims = [i for i, e in enumerate(extents) if e is None]
         missing += [f"{input_name!r} dimension {i} ({dims[i] or 'unnamed'})" for i in open_dims]
-        types.append((input_name, TensorType(tuple(e or 0 for e in extents), dtypes[input_name])))
+        types.append((input_name, TensorType(tuple(e or 0 for e in extents), elements[input_name])))
     if missing:
         hint = "pass shapes={input name: (extent, …)}"
         raise CuvilError(f"{name}: input extents are unknown: {', '.join(missing)}; {hint}")
     return tuple(types), tuple(assumed)
+
+
+def known_inputs(
+    types: Sequence[tuple[str, TensorType]], constants: Mapping[str, Array], name: str
+) -> dict[str, Array]:
+    """The arrays of `constants` in the containers of their inputs' dtypes. Floats are rounded; all other numbers must
+    be values of the dtype. Raises CuvilError."""
+    found = {}
+    for input_name, kind in types:
+        if input_name not in constants:
+            continue
+        array = constants[input_name]
+        floats = dtypes.is_float(kind.dtype)
+        if array.dtype.kind not in "bifu":
+            raise CuvilError(f"{name}: constants[{input_name!r}] is not numbers but {array.dtype}")
+        lo, hi = (-np.inf, np.inf) if floats else (0, 1) if kind.dtype == "bool" else dtypes.int_range(kind.dtype)
+        if not floats and not all(v == v and lo <= v <= hi and v == int(v) for v in array.reshape(-1).tolist()):
+            raise CuvilError(f"{name}: constants[{input_name!r}] has values that {kind.dtype}, its type, doesn't have")
+        found[input_name] = array.astype(dtypes.to_numpy(kind.dtype))
+    return found
 
 
 def _element_types(infos: Sequence[onnx.ValueInfoProto], name: str) -> dict[str, str]:
@@ -85,17 +119,18 @@ def _dims(info: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
     for dim in info.type.tensor_type.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(int(dim.dim_value))
-        else:  # some exporters write -1 for unknown
-            dims.append(dim.dim_param or None)
+        else:  # for unknown, some exporters write the extent -1, or one name for all of them: "?", "None", "-1"
+            named = dim.dim_param != "None" and any(c.isalpha() for c in dim.dim_param)
+            dims.append(dim.dim_param if named else None)
     return tuple(dims)
 
 
 def _merge(
-    input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], name: str
+    input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str
 ) -> list[Dim]:
     """The caller's shape, checked against the file's; binds named dimensions."""
     shape = [int(g) for g in given]
-    where = f"{name}: shapes[{input_name!r}] = {tuple(shape)}"
+    where = f"{what}[{input_name!r}] = {tuple(shape)}"
     if any(e < 0 for e in shape):
         raise CuvilError(f"{where}: extents can't be negative")
     if dims is not None and len(dims) != len(shape):
