@@ -21,6 +21,7 @@ from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops.base import Op
+from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.types import TensorType
 
@@ -40,11 +41,15 @@ class Partition:
     constants: Mapping[str, npt.NDArray[np.generic]]
 
 
-def split(program: Program, refuses: Refuses, target: str = "the target") -> Partition:
+def split(
+    program: Program, refuses: Refuses, target: str = "the target", *, float_ends: bool = False
+) -> Partition:
     """Cut `program` (no groups yet) into prologue, core and epilogue. `refuses(op, operand types, result types)`:
     None, or why not.
 
     A refused op goes to the processor when only refused ops and views lie between it and the inputs, or the outputs.
+    With `float_ends`, ops on floats do so too, if the program has ends of floats: a quantize behind which it computes
+    with integers, or a dequantize up to which it does. A program without them, or of nothing but them, is the target's.
     Raises Unsupported, listing every refused op, when one lies in the middle or nothing is left for the target.
     """
     ops = [o for o in program.block.ops if isinstance(o, level1.TensorOp)]
@@ -52,13 +57,28 @@ def split(program: Program, refuses: Refuses, target: str = "the target") -> Par
         inputs, outputs = (tuple(n for n, _ in ports) for ports in (program.inputs, program.outputs))
         return Partition(HostProgram((), inputs, inputs), program, HostProgram((), outputs, outputs), {})
     reasons = {o: why for o in ops if (why := refuses(o.op, _types(o.operands), _types(o.results))) is not None}
-    before = _before(ops, reasons)
-    after = _after(ops, reasons, before)
+    before, after, core = _ends(ops, reasons)
+    if float_ends and any(isinstance(o.op, Quantize | Dequantize) for o in ops):
+        floats = dict.fromkeys((o for o in ops if _has_floats(o)), "")
+        wide = _ends(ops, {**floats, **reasons})
+        before, after, core = wide if wide[2] else (before, after, core)
     middle = [o for o in reasons if o not in before and o not in after]
-    core = [o for o in ops if o not in before and o not in after]
     if middle or not core:
         raise Unsupported(_refusals({o: reasons[o] for o in middle or reasons}), f"{program.name} on {target}")
     return _cut(program, before, core, after)
+
+
+def _ends(
+    ops: Sequence[level1.TensorOp], chosen: Mapping[level1.TensorOp, str]
+) -> tuple[set[level1.TensorOp], set[level1.TensorOp], list[level1.TensorOp]]:
+    """What of `chosen` the processor can run before the target, and after it; and all that is left between."""
+    before = _before(ops, chosen)
+    after = _after(ops, chosen, before)
+    return before, after, [o for o in ops if o not in before and o not in after]
+
+
+def _has_floats(operation: level1.TensorOp) -> bool:
+    return any(dtypes.is_float(t.dtype) for t in _types([*operation.operands, *operation.results]))
 
 
 def _types(values: Sequence[SSAValue]) -> tuple[TensorType, ...]:
@@ -122,8 +142,7 @@ def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
     """One entry a kind of op and reason, with advice for floats."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
-        floats = any(dtypes.is_float(t.dtype) for t in _types([*operation.operands, *operation.results]))
-        if floats and "quantize the model" not in why:
+        if _has_floats(operation) and "quantize the model" not in why:
             why += "; quantize the model (precision int8 or fixed<W,I>)"
         found.setdefault((operation.spec.mnemonic, why), []).append(level1.loc_of(operation))
     return [Refusal(op, why, len(where), tuple(w for w in where if w)) for (op, why), where in found.items()]
@@ -173,7 +192,10 @@ def _cut(
     epilogue = HostProgram(steps(after), tuple(name(v, "t") for v in crossing_out), tuple(read(v) for v in results))
     module = _core(program, core, crossing_in, crossing_out, names)
     return Partition(
-        prologue, Program(module, program.constants, program.name, dict(program.notes)), epilogue, constants
+        prologue,
+        Program(module, program.constants, program.name, dict(program.notes)),
+        epilogue,
+        constants,
     )
 
 

@@ -45,6 +45,11 @@ class Adapter(Protocol):
     def axes(self) -> tuple[str, ...]:
         """The resources for which a profile must give limits."""
 
+    @property
+    def float_ends(self) -> bool:
+        """Whether ops on floats before the integers of a quantized model, and after them, are the processor's: True
+        where floats cost the target much more than integers. What `refuses` names is never the target's."""
+
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:

@@ -33,6 +33,7 @@ class AgilexAdapter:
 
     name = "agilex"
     interface = "sim"
+    float_ends = True
     axes = ("alm", "ff", "m20k", "mlab", "dsp")
 
     def refuses(

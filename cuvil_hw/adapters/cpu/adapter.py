@@ -49,6 +49,7 @@ class CpuAdapter:
 
     name = "cpu"
     interface = "hw"
+    float_ends = False
     axes = ()
 
     def refuses(

@@ -58,6 +58,7 @@ class CudaAdapter:
 
     name = "cuda"
     interface = "sim"
+    float_ends = False
     axes = ("shared", "registers", "threads")
 
     def refuses(

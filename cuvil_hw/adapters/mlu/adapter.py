@@ -41,6 +41,7 @@ class MluAdapter:
 
     name = "mlu"
     interface = "sim"
+    float_ends = False
     axes = ("nram", "gdram")
 
     def refuses(

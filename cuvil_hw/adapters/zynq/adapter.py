@@ -31,6 +31,7 @@ class ZynqAdapter:
 
     name = "zynq"
     interface = "sim"
+    float_ends = True
     axes = ("lut", "ff", "bram18", "dsp")
 
     def refuses(

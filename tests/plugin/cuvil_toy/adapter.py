@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class ToyAdapter:
     name = "toy"
     interface = "null"
+    float_ends = True
     axes = ("scratch",)
 
     def refuses(
