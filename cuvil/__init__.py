@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cuvil_hw.api import compile as compile
     from cuvil_hw.api import compile_all as compile_all
+    from cuvil_hw.check import check as check
     from cuvil_hw.errors import ArtifactError as ArtifactError
     from cuvil_hw.errors import BuildFailed as BuildFailed
     from cuvil_hw.errors import CuvilError as CuvilError
     from cuvil_hw.errors import DeviceError as DeviceError
     from cuvil_hw.errors import DoesNotFit as DoesNotFit
+    from cuvil_hw.errors import GuardError as GuardError
     from cuvil_hw.errors import InputError as InputError
     from cuvil_hw.errors import ProfileError as ProfileError
     from cuvil_hw.errors import ToolNotFound as ToolNotFound
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "compile": ("cuvil_hw.api", "compile"),
     "compile_all": ("cuvil_hw.api", "compile_all"),
+    "check": ("cuvil_hw.check", "check"),
     "load": ("cuvil_hw.runtime.executable", "load"),
     "Executable": ("cuvil_hw.runtime.executable", "Executable"),
     "targets": ("cuvil_hw.profile", "builtin_profiles"),
@@ -45,6 +48,7 @@ _WHERE = {
             "CuvilError",
             "DeviceError",
             "DoesNotFit",
+            "GuardError",
             "InputError",
             "ProfileError",
             "ToolNotFound",
@@ -60,11 +64,13 @@ __all__ = [
     "DeviceError",
     "DoesNotFit",
     "Executable",
+    "GuardError",
     "InputError",
     "ProfileError",
     "ToolNotFound",
     "Unsupported",
     "__version__",
+    "check",
     "compile",
     "compile_all",
     "load",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, doctor, graph, opt, run, targets
+from cuvil_hw.cli import bitstreams, check, doctor, graph, opt, run, targets
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -17,6 +17,8 @@ HELP = """Compile PyTorch and ONNX models for FPGAs, processors and other device
 Examples:
 
   cuvil targets list
+
+  cuvil check model.onnx --target pynq-z2
 
   cuvil compile model.onnx --target pynq-z2 -o model.cuvil
 
@@ -50,6 +52,7 @@ def options(
     """Options before the command; `--debug` is read by main.py, wherever it stands."""
 
 
+app.command("check")(check.check_model)
 app.command("compile")(compile_command.compile_model)
 app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
