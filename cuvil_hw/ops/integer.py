@@ -13,6 +13,9 @@ from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.types import TensorType
 
 
+FAR = float(1 << 40)
+
+
 def along(values: tuple[float, ...] | tuple[int, ...], rank: int, axis: int, dtype: str) -> Array:
     """A per-tensor (one value) or per-channel (along `axis`) parameter, shaped to broadcast."""
     array = np.asarray(values, dtype=dtypes.to_numpy(dtype))
@@ -79,15 +82,22 @@ class Quantize(_PerChannel):
     def compute(self, x: Tensor) -> Tensor:
         lo, hi = dtypes.int_range(self.dtype)
 
-        def at(*i: Expr) -> Expr:
-            zero = channel(self.zero_point, i, self.axis, "f64")
-            q = (
-                cast(unary("round", binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32"))), "f64")
-                + zero
-            )
+        def scaled(*i: Expr) -> Expr:
+            return unary("round", binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32")))
+
+        def short(*i: Expr) -> Expr:
+            zero = channel(self.zero_point, i, self.axis, "f32")
+            q = scaled(*i) + zero
             q = select(unary("isnan", q), zero, q)
             return cast(binary("min", binary("max", q, float(lo)), float(hi)), self.dtype)
 
+        def long(*i: Expr) -> Expr:
+            # Beyond 2^40 no zero point brings a value back into range. The cast makes NaN 0.
+            q = cast(binary("min", binary("max", scaled(*i), -FAR), FAR), "i64")
+            q = q + channel(self.zero_point, i, self.axis, "i64")
+            return cast(binary("min", binary("max", q, lo), hi), self.dtype)
+
+        at = short if _short(lo, hi, *self.zero_point) else long
         return Tensor(self.infer(x.type), at)
 
 

@@ -153,6 +153,16 @@ def test_f16_rounds_once() -> None:
 # -- shapes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i24", "i32", "u32"])
+def test_quantize_needs_no_double(dtype: str) -> None:
+    lo, hi = dtypes.int_range(dtype)
+    x = floats(2, 12, seed=3) * np.float32(hi) / 40
+    x[0, :8] = np.inf, -np.inf, np.nan, 0.25, 0.75, -0.25, 3e38, -3e38
+    b = Builder([("x", T(x.shape, "f32"))])
+    op = ops.Quantize((0.5, 0.03), (lo // 3, hi // 5), dtype, axis=0)
+    check(b.finish([("y", b.op(op, b.input(0)))]), x)
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0,), ()])
 def test_empty_and_scalar_tensors(shape: tuple[int, ...]) -> None:
     x = np.full(shape, 2.5, np.float32)

@@ -49,8 +49,6 @@ class MluAdapter:
     ) -> str | None:
         if any(t.dtype == "f64" for t in (*inputs, *outputs)):
             return f"{op.mnemonic} works on f64; MLU cores have no double"
-        if op.mnemonic == "quantize":
-            return "quantize rounds in f64, and MLU cores have no double"
         largest = max((prod(t.shape) * to_numpy(t.dtype).itemsize for t in (*inputs, *outputs)), default=0)
         if largest > MAX_BYTES:
             return f"a tensor of {largest:,} bytes; BANG C copies count with 32 bits"
