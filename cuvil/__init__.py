@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cuvil_hw.errors import ProfileError as ProfileError
     from cuvil_hw.errors import ToolNotFound as ToolNotFound
     from cuvil_hw.errors import Unsupported as Unsupported
+    from cuvil_hw.ops.custom import register_op as register_op
     from cuvil_hw.profile import builtin_profiles as targets
     from cuvil_hw.runtime.executable import Executable as Executable
     from cuvil_hw.runtime.executable import load as load
@@ -38,6 +39,7 @@ _WHERE = {
     "check": ("cuvil_hw.check", "check"),
     "load": ("cuvil_hw.runtime.executable", "load"),
     "Executable": ("cuvil_hw.runtime.executable", "Executable"),
+    "register_op": ("cuvil_hw.ops.custom", "register_op"),
     "targets": ("cuvil_hw.profile", "builtin_profiles"),
     "__version__": ("cuvil_hw.version", "VERSION"),
     **{
@@ -74,6 +76,7 @@ __all__ = [
     "compile",
     "compile_all",
     "load",
+    "register_op",
     "targets",
 ]
 

@@ -72,6 +72,7 @@ def compile(
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
 ) -> Executable:
@@ -84,8 +85,10 @@ def compile(
     Statistics. `precision`: "float32", "int8" (int2…int8) or "fixed<W,I>"; None takes a quantized model as it is,
     quantizes a float model to the profile's precision if `calibration` is given, and leaves it float where the target
     runs floats. `name`: of the program. `shapes`: for ONNX, by input name. `constants`: for ONNX, numbers or arrays
-    by the names of inputs that become constants, such as {"sr": 16000}. `interface`: of the device that the result
-    opens ("hw", "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
+    by the names of inputs that become constants, such as {"sr": 16000}. `state`: outputs by the
+    name of the input that they become in the next call, such as {"state": "stateN"}; the program then keeps them, from
+    zeros on, until `reset()` (buffers that a torch module changes are kept anyway). `interface`: of the device that the
+    result opens ("hw", "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
     Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
@@ -94,7 +97,7 @@ def compile(
     profile = load_profile(target)
     adapter = load_adapter(profile.adapter)
     step("import the model")
-    program = import_model(model, example_inputs, shapes, name, constants)
+    program = import_model(model, example_inputs, shapes, name, constants, state)
     step("simplify")
     simplify(program)
     return _compile(program, profile, adapter, calibration, precision, interface, step)
@@ -111,6 +114,7 @@ def compile_all(
     name: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
     interface: str | None = None,
     progress: Callable[[str], Progress] | None = None,
     done: Callable[[str, Executable | CuvilError], None] | None = None,
@@ -124,7 +128,7 @@ def compile_all(
     Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
     """
     wanted = _named(targets, done)
-    program = import_model(model, example_inputs, shapes, name, constants)
+    program = import_model(model, example_inputs, shapes, name, constants, state)
     simplify(program)
     if calibration is not None:
         calibration = shared_statistics(program, calibration, precision, wanted.values())
@@ -236,12 +240,14 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None,
     name: str | None,
     constants: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
 ) -> Program:
     """The level1 program of a model, verified. Raises CuvilError, Unsupported, ToolNotFound."""
     with needs_compiler("compile a model"):
         from cuvil_hw.frontend import load
+        from cuvil_hw.frontend.state import keep_state
 
-        program = load(model, example_inputs, shapes, constants)
+        program = keep_state(load(model, example_inputs, shapes, constants), state or {})
     return program if name is None else replace(program, name=name)
 
 
@@ -294,7 +300,7 @@ def in_order(calibration: Any, program: Program) -> Any:
     """Arrays given by name in the order of the program's inputs. Raises InputError."""
     if not isinstance(calibration, Mapping):
         return calibration
-    names = [name for name, _ in program.inputs]
+    names = [name for name, _ in program.given]
     if set(calibration) != set(names):
         given = ", ".join(sorted(map(str, calibration)))
         raise InputError(f"calibration names {given}; the inputs of {program.name} are {', '.join(names)}")

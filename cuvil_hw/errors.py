@@ -86,5 +86,10 @@ class InputError(CuvilError):
     """A call's input has the wrong count, shape, dtype or value range; names which one."""
 
 
+class GuardError(CuvilError):
+    """What a call's values ask for lies beyond what the program was compiled for, such as more trips of a loop: there
+    is no result. The next call is not affected."""
+
+
 class DeviceError(CuvilError):
     """A device or simulator failed while running a program."""

@@ -65,6 +65,7 @@ def pack(
         interface=interface or adapter.interface,
         info=plan.info,
         abi=_abi(plan),
+        calling=program.calling,
     )
     report = build_report(
         model=program.name,
@@ -79,6 +80,7 @@ def pack(
         live_bytes=design.live_bytes,
         prologue=parts.prologue,
         epilogue=parts.epilogue,
+        state=[(s.input, dict(program.inputs)[s.input]) for s in program.calling.states],
         graph=graph_of(parts.core),
         notes=[
             *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
@@ -90,7 +92,7 @@ def pack(
         manifest,
         level1=program.text() + "\n",
         report=report,
-        constants={**constants(program, graph), **parts.constants},
+        constants={**constants(program, graph), **parts.constants, **_initial(program)},
         sources=plan.files,
         products=products,
     )
@@ -103,6 +105,10 @@ def constants(program: Program, graph: KernelGraph) -> dict[str, Array]:
     named = [op.handle.data for op in program.block.ops if isinstance(op, level1.ConstOp) and op.handle is not None]
     named += [buffer.digest for buffer in graph.buffers.values() if buffer.role == "const"]
     return {digest: graph.constants[digest] for digest in named}
+
+
+def _initial(program: Program) -> dict[str, Array]:
+    return {s.initial: program.constants[s.initial] for s in program.calling.states if s.initial}
 
 
 def profile_data(profile: Profile) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,18 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ops import base
+from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
+from cuvil_hw.ops.elementwise import LogicalNot
+from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
+from cuvil_hw.ops.shape import BroadcastTo, Gather
+from cuvil_hw.runtime.calling import PLAIN, Calling, Guard
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
+
+
+# Where an op's indices stand among its operands.
+_INDICES: Mapping[type[base.Op], int] = {Gather: 1, GatherElements: 1, GatherND: 1, ScatterElements: 1, ScatterND: 1}
 
 
 class ConstantStore(Mapping[str, Array]):
@@ -57,12 +67,14 @@ class ConstantStore(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class Program:
-    """`module` holds one function @main; passes change it in place and add to `constants`."""
+    """`module` holds one function @main; passes change it in place and add to `constants`. `calling`: which of its
+    ports are state, guards and inputs written back."""
 
     module: ModuleOp
     constants: ConstantStore
     name: str = "model"
     notes: dict[str, Any] = field(default_factory=dict)
+    calling: Calling = PLAIN
 
     @property
     def main(self) -> FuncOp:
@@ -92,6 +104,12 @@ class Program:
         values = list(end.operands) if end is not None else []
         return tuple(zip(self._names("output_names", len(values), "out"), map(level1.type_of, values), strict=True))
 
+    @property
+    def given(self) -> tuple[tuple[str, TensorType], ...]:
+        """The inputs that a caller gives: all but state."""
+        kept = self.calling.kept_inputs
+        return tuple((name, kind) for name, kind in self.inputs if name not in kept)
+
     def ops(self) -> Iterator[Operation]:
         """Operations of @main in order, the return included, groups not entered."""
         yield from self.block.ops
@@ -105,7 +123,7 @@ class Program:
 
     def clone(self) -> Program:
         """A copy that passes can change; the constants, which are only ever added to, are the same."""
-        return Program(self.module.clone(), self.constants, self.name, dict(self.notes))
+        return Program(self.module.clone(), self.constants, self.name, dict(self.notes), self.calling)
 
 
 class Builder:
@@ -116,6 +134,8 @@ class Builder:
         self.constants = ConstantStore()
         self.block = Block(arg_types=[level1.to_mlir(t) for _, t in inputs])
         self._inputs = tuple(inputs)
+        self._guards: dict[str, SSAValue] = {}
+        self._active: SSAValue | None = None
 
     def input(self, i: int) -> SSAValue:
         return self.block.args[i]
@@ -133,6 +153,12 @@ class Builder:
 
     def ops(self, op: base.Op, *inputs: SSAValue, loc: str = "") -> tuple[SSAValue, ...]:
         """Append `op` and return all its results. Raises ShapeError."""
+        place = _INDICES.get(type(op))
+        if self._active is not None and place is not None:
+            inputs = (*inputs[:place], self._harmless(inputs[place], loc), *inputs[place + 1 :])
+        return self._append(op, inputs, loc)
+
+    def _append(self, op: base.Op, inputs: Sequence[SSAValue], loc: str) -> tuple[SSAValue, ...]:
         operation = level1.create(op, inputs, loc)
         self.block.add_op(operation)
         return tuple(operation.results)
@@ -141,14 +167,55 @@ class Builder:
         self.block.add_op(operation)
         return operation.results[0]
 
-    def finish(self, outputs: Sequence[tuple[str, SSAValue]]) -> Program:
-        """Close the function and verify it."""
+    @contextmanager
+    def when(self, condition: SSAValue, loc: str = "") -> Iterator[None]:
+        """What is built meanwhile only counts where `condition`, a bool of shape (), is true: the branch of a condition
+        that is computed anyhow, a trip of a loop that may have ended. Guards hold elsewhere, and indices, which may be
+        wild there, become 0."""
+        outer = self._active
+        self._active = condition if outer is None else self.op(LogicalAnd(), outer, condition, loc=loc)
+        try:
+            yield
+        finally:
+            self._active = outer
+
+    def guard(self, ok: SSAValue, message: str, loc: str = "") -> None:
+        """Demand that `ok`, a bool of shape (), be true: else a call raises GuardError with `message`, which says what
+        happened and what to do."""
+        if level1.type_of(ok) != TensorType((), "bool"):
+            raise CuvilError(f"a guard is a bool of shape (), not {level1.type_of(ok)}")
+        if self._active is not None:
+            ok = self.op(LogicalOr(), ok, self.op(LogicalNot(), self._active, loc=loc), loc=loc)
+        other = self._guards.get(message)
+        self._guards[message] = ok if other is None else self.op(LogicalAnd(), other, ok, loc=loc)
+
+    def _harmless(self, indices: SSAValue, loc: str) -> SSAValue:
+        """Indices where they count, else 0."""
+        kind = level1.type_of(indices)
+        zeros = self._put(level1.const_splat(0, kind))
+        assert self._active is not None
+        chosen = self._append(BroadcastTo(kind.shape), (self._active,), loc)[0] if kind.shape else self._active
+        return self._append(Where(), (chosen, indices, zeros), loc)[0]
+
+    def finish(self, outputs: Sequence[tuple[str, SSAValue]], calling: Calling = PLAIN) -> Program:
+        """Close the function and verify it. `outputs` are all of it but guards; `calling` says which of them are state
+        or written back."""
+        taken = {name for name, _ in outputs}
+        guards: list[Guard] = []
+        for message, ok in self._guards.items():
+            number = len(guards)
+            while (name := f"guard{number}") in taken:
+                number += 1
+            taken.add(name)
+            guards.append(Guard(name, message))
+            outputs = [*outputs, (name, ok)]
         self.block.add_op(ReturnOp(*[v for _, v in outputs]))
         kind = FunctionType.from_lists([a.type for a in self.block.args], [v.type for _, v in outputs])
         main = FuncOp("main", kind, Region(self.block))
         main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n, _ in self._inputs])
         main.attributes["output_names"] = ArrayAttr([StringAttr(n) for n, _ in outputs])
-        program = Program(ModuleOp([main]), self.constants, self.name)
+        calling = replace(calling, guards=(*calling.guards, *guards))
+        program = Program(ModuleOp([main]), self.constants, self.name, calling=calling)
         program.verify()
         return program
 

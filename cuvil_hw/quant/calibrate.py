@@ -20,6 +20,8 @@ from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
+from cuvil_hw.runtime.calling import initial
+from cuvil_hw.runtime.device import Port
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -122,17 +124,18 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
     `samples`: an array (N, *shape of one input, without or with its batch of 1) for a program with one input; a tuple
     or list with one such array per input; or an iterable (a list of tuples, a DataLoader) of samples or batches, labels
     after the inputs being ignored. Torch tensors are taken as arrays. At most `limit` samples are used. `histograms`:
-    also count magnitudes, which only ranges by percentile or error need and which takes a second run. Raises
-    InputError: none given, wrong shapes, NaN or infinite values.
+    also count magnitudes, which only ranges by percentile or error need and which takes a second run. State of the
+    program starts at its initial value and goes from sample to sample. Raises InputError: none given, wrong shapes, NaN
+    or infinite values.
     """
     lows: dict[SSAValue, float] = {}
     highs: dict[SSAValue, float] = {}
-    used = list(islice(each(samples, [t for _, t in program.inputs], [n for n, _ in program.inputs]), limit))
+    used = list(islice(each(samples, [t for _, t in program.given], [n for n, _ in program.given]), limit))
     if not used:
         raise InputError("calibration data is empty: give at least one sample")
     run = Values(program)
-    for sample in used:
-        for value, array in run(sample).items():
+    for seen in run.one_after_another(used):
+        for value, array in seen.items():
             lo, hi = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
             lows[value], highs[value] = min(lows.get(value, lo), lo), max(highs.get(value, hi), hi)
     for value in lows:
@@ -142,8 +145,8 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
                 f"calibration: the model gives NaN or infinity at {at or 'an unnamed op'}; check the data's scaling"
             )
     counts = {v: np.zeros(BINS if histograms else 0, np.int64) for v in lows}
-    for sample in used if histograms else ():
-        for value, array in run(sample).items():
+    for seen in run.one_after_another(used) if histograms else ():
+        for value, array in seen.items():
             top = max(-lows[value], highs[value], 0.0)
             if top > 0:
                 counts[value] += np.histogram(np.abs(array), BINS, (0.0, top))[0]
@@ -164,6 +167,9 @@ class Values:
 
     def __init__(self, program: Program) -> None:
         self._args = program.block.args
+        self._program = program
+        end = program.block.last_op
+        self._outputs = tuple(end.operands) if end is not None else ()
         self._known: dict[SSAValue, Array] = {}
         self._steps: list[tuple[base.Op, tuple[SSAValue, ...], tuple[SSAValue, ...]]] = []
         for operation in program.block.ops:
@@ -178,11 +184,27 @@ class Values:
                     self._steps.append(step)
 
     def __call__(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
+        return {v: a for v, a in self._all(inputs).items() if a.dtype.kind == "f"}
+
+    def one_after_another(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
+        """The same for each sample (of the inputs that a caller gives), state carried on."""
+        program = self._program
+        states, names = program.calling.states, [name for name, _ in program.inputs]
+        ports = [Port(name, kind.shape, kind.dtype) for name, kind in program.inputs]
+        kept = initial(program.calling, ports, program.constants)
+        outputs = dict(zip((name for name, _ in program.outputs), self._outputs, strict=True))
+        for sample in samples:
+            given = dict(zip((name for name, _ in program.given), sample, strict=True)) | kept
+            seen = self._all([given[name] for name in names])
+            kept = {s.input: seen[v] if (v := outputs[s.output]) in seen else self._known[v] for s in states}
+            yield {v: a for v, a in seen.items() if a.dtype.kind == "f"}
+
+    def _all(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
         seen: dict[SSAValue, Array] = dict(zip(self._args, inputs, strict=True))
         for op, operands, results in self._steps:
             arrays = [seen[v] if v in seen else self._known[v] for v in operands]
             seen.update(zip(results, base.evaluate(op, arrays), strict=True))
-        return {v: a for v, a in seen.items() if a.dtype.kind == "f"}
+        return seen
 
 
 def each(samples: Any, types: Sequence[TensorType], names: Sequence[str]) -> Iterator[list[Array]]:

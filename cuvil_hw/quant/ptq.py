@@ -54,7 +54,7 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     if stats.program != digest(program):
         raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
-    copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes))
+    copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes), program.calling)
     matching = dict(zip(numbered(program), numbered(copy), strict=True))
     found = table_inputs(copy, is_wide(scheme))
     placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found)

@@ -12,6 +12,7 @@ from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.memory import MemoryPlan
 from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.schedule.space import Candidate, Choice
+from cuvil_hw.types import TensorType
 
 ANALYTIC = "analytic"
 
@@ -32,12 +33,13 @@ def build_report(
     epilogue: HostProgram,
     graph: Graph,
     notes: Sequence[str] = (),
+    state: Sequence[tuple[str, TensorType]] = (),
 ) -> Report:
     """The report of one compilation.
 
     `target`: name, adapter, part and board; `fixed`: use per axis besides the layers (shell, DMA); `live_bytes`: memory
-    that a run keeps; `notes`: assumptions that the user should know. No time of day and no path is in it, so that equal
-    compilations give equal reports.
+    that a run keeps; `state`: what is kept between calls; `notes`: assumptions that the user should know. No time of
+    day and no path is in it, so that equal compilations give equal reports.
     """
     layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
     return Report(
@@ -66,6 +68,7 @@ def build_report(
                 for where, program in (("before", prologue), ("after", epilogue))
                 for step in program.steps
             ],
+            "state": [{"name": name, "type": str(kind)} for name, kind in state],
             "accuracy": [],
             "saturations": {},
             "notes": list(notes),

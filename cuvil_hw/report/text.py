@@ -95,6 +95,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"memory: {total}, of which {arena} intermediate results ({memory['origin']})")
     if words.host(report):
         lines.append(f"runs on the processor: {words.host(report)}")
+    if words.state(report):
+        lines.append(f"kept between calls: {words.state(report)}")
     return [*lines, *(f"note: {note}" for note in report["notes"])]
 
 

@@ -63,6 +63,11 @@ def target(report: Mapping[str, Any]) -> str:
     return f"{t['name']} ({t['part']})" if t.get("part") else str(t["name"])
 
 
+def state(report: Mapping[str, Any]) -> str:
+    """What the program keeps between calls."""
+    return ", ".join(f"{s['name']} ({s['type']})" for s in report.get("state", ()))
+
+
 def host(report: Mapping[str, Any]) -> str:
     """Which ops run on the processor; empty when none does."""
     parts = []

@@ -8,7 +8,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +21,11 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import canonical, registry
+from cuvil_hw.runtime import calling, canonical, registry
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
-from cuvil_hw.runtime.inputs import as_array, bind, is_tensor, to_tensor
+from cuvil_hw.runtime.inputs import as_array, bind, check_writable, is_tensor, to_tensor, write_back
 from cuvil_hw.types import TensorType
 
 
@@ -54,10 +55,13 @@ class Executable:
     """A program and the device that it runs on; call it with arrays. Made by `cuvil.compile` and `cuvil.load`.
 
     The device is opened by `open`, or by the first call, and closed by `close` or at the end of a `with` block. Calls
-    from several threads are safe.
+    from several threads are safe. A program with state (`state` isn't empty) keeps it from call to call: calls then run
+    one after another, each gets the state that the one before left, and a call that raises leaves it as it was.
 
     Calling: one NumPy array, torch tensor or nested list per input, by position or by name. If the first dimension of
-    every input and output is 1, N samples (N ≥ 0) may be passed at once; each gives what it would give alone. Any
+    every input and output is 1, N samples (N ≥ 0) may be passed at once; each gives what it would give alone (a program
+    with state takes one at a time: a sample of its own would need a state of its own). An input that the model writes
+    into must be a tensor or a writable array of exactly its type, which then holds what the model wrote. Any
     torch tensor among the inputs makes the results tensors, on the CPU, without gradient. One output comes as it is,
     several as a tuple. Conversion rules: `cuvil_hw.runtime.inputs.as_array`.
     """
@@ -66,7 +70,11 @@ class Executable:
         """Raises ArtifactError when the parts of the artifact don't go together."""
         self.artifact = artifact
         self.interface = interface if interface is not None else artifact.manifest.interface
-        self._prologue, self._epilogue = _prepare(artifact)
+        constants = artifact.constants()
+        self._prologue, self._epilogue = _prepare(artifact, constants)
+        self._calling, self._initial = _calling(artifact, constants)
+        self._kept = dict(self._initial)
+        self._turn = threading.Lock()
         self._state = threading.Condition()
         self._running = 0
         self._closed = False
@@ -79,11 +87,26 @@ class Executable:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        return self.artifact.manifest.inputs
+        """What a caller gives: not the state."""
+        kept = self._calling.kept_inputs
+        return tuple(p for p in self.artifact.manifest.inputs if p.name not in kept)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        return self.artifact.manifest.outputs
+        """What a caller gets: not the state, nor guards."""
+        kept = self._calling.kept_outputs
+        return tuple(p for p in self.artifact.manifest.outputs if p.name not in kept)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Copies of what is kept between calls, by name; empty for a program without state."""
+        with self._turn:
+            return {name: array.copy() for name, array in self._kept.items()}
+
+    def reset(self) -> None:
+        """Bring the state back to what it was when the program was compiled; waits for a call that is running."""
+        with self._turn:
+            self._kept = dict(self._initial)
 
     @property
     def report(self) -> Report:
@@ -135,24 +158,51 @@ class Executable:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, /, *args: Any, **named: Any) -> Run:
-        """As calling, but with device time and counters. Raises InputError for wrong inputs, DeviceError from the
-        device or after `close`, and what opening the device raises."""
-        values = bind(self.inputs, args, named)
-        stacks, n = self._stack([as_array(v, port) for v, port in zip(values, self.inputs, strict=True)])
+        """As calling, but with device time and counters. Raises InputError for wrong inputs, GuardError where values
+        leave what the program was compiled for, DeviceError from the device or after `close`, and what opening the
+        device raises."""
+        values = dict(zip((p.name for p in self.inputs), bind(self.inputs, args, named), strict=True))
+        arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
+        for write in self._calling.writes:
+            check_writable(values[write.input], arrays[write.input], write.input)
+        n = self._samples(arrays)
+        with self._keeping() as kept, self._using() as loaded:
+            stacks = self._stack(arrays | kept, n)
+            outputs, seconds = self._evaluate(loaded, stacks, n)
+            made = dict(zip((p.name for p in self.artifact.manifest.outputs), outputs, strict=True))
+            calling.check_guards(self._calling, made, self.name)
+            kept.update({s.input: made[s.output][0].copy() for s in self._calling.states})
+            counters = loaded.counters()
+        for write in self._calling.writes:
+            write_back(values[write.input], made[write.output])
+        results = self._fresh([made[p.name] for p in self.outputs], stacks, n)
+        if any(is_tensor(v) for v in values.values()):
+            results = [to_tensor(r) for r in results]
+        return Run(tuple(results), n, seconds, counters)
+
+    @contextmanager
+    def _using(self) -> Iterator[Loaded]:
+        """The opened device, which isn't closed meanwhile."""
         with self._state:
             loaded = self._open()
             self._running += 1
         try:
-            outputs, seconds = self._evaluate(loaded, stacks, n)
-            counters = loaded.counters()
+            yield loaded
         finally:
             with self._state:
                 self._running -= 1
                 self._state.notify_all()
-        results = self._fresh(outputs, stacks, n)
-        if any(is_tensor(v) for v in values):
-            results = [to_tensor(r) for r in results]
-        return Run(tuple(results), n, seconds, counters)
+
+    @contextmanager
+    def _keeping(self) -> Iterator[dict[str, Array]]:
+        """The state, to be changed by one call at a time; what the call changed is forgotten when it raises."""
+        if not self._calling.states:
+            yield {}
+            return
+        with self._turn:
+            kept = dict(self._kept)
+            yield kept
+            self._kept = kept
 
     def __enter__(self) -> Executable:
         return self
@@ -167,22 +217,23 @@ class Executable:
         ins, outs = (", ".join(f"{p.name}: {_type(p)}" for p in ports) for ports in (self.inputs, self.outputs))
         return f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>"
 
-    def _stack(self, arrays: Sequence[Array]) -> tuple[list[Array], int]:
-        """Inputs as read-only (N, *shape), and N."""
-        n = 1
-        if any(a.shape != p.shape for a, p in zip(arrays, self.inputs, strict=True)):
-            n = self._batch(arrays)
+    def _stack(self, arrays: Mapping[str, Array], n: int) -> list[Array]:
+        """All inputs as read-only (N, *shape)."""
         stacks = []
-        for array, port in zip(arrays, self.inputs, strict=True):
-            stack = array.reshape(n, *port.shape).view()
+        for port in self.artifact.manifest.inputs:
+            stack = arrays[port.name].reshape(n, *port.shape).view()
             stack.flags.writeable = False
             stacks.append(stack)
-        return stacks, n
+        return stacks
 
-    def _batch(self, arrays: Sequence[Array]) -> int:
-        batched = all(p.shape[:1] == (1,) for p in (*self.inputs, *self.outputs))
+    def _samples(self, arrays: Mapping[str, Array]) -> int:
+        """How many samples are given. Raises InputError for a wrong shape."""
+        if all(arrays[p.name].shape == p.shape for p in self.inputs):
+            return 1
+        batched = not self._calling.states and all(p.shape[:1] == (1,) for p in (*self.inputs, *self.outputs))
         sizes: dict[str, int] = {}
-        for array, port in zip(arrays, self.inputs, strict=True):
+        for port in self.inputs:
+            array = arrays[port.name]
             if not batched or array.ndim != len(port.shape) or array.shape[1:] != port.shape[1:]:
                 free = f" (or any number in place of the first {port.shape[0]})" if batched else ""
                 if array.shape == port.shape:
@@ -195,7 +246,7 @@ class Executable:
 
     def _evaluate(self, loaded: Loaded, stacks: Sequence[Array], n: int) -> tuple[list[Array], float]:
         if n == 0:
-            return [np.empty((0, *p.shape), dtypes.to_numpy(p.dtype)) for p in self.outputs], 0.0
+            return [np.empty((0, *p.shape), dtypes.to_numpy(p.dtype)) for p in self.artifact.manifest.outputs], 0.0
         before = dict(zip(self._prologue.program.inputs, stacks, strict=True))
         before = self._prologue.run(before, n)
         given = [np.require(v, requirements=["C", "A"]) for v in self._prologue.pick(before, n)]
@@ -233,12 +284,22 @@ class Executable:
         return self._loaded
 
 
-def _prepare(artifact: Artifact) -> tuple[Prepared, Prepared]:
+def _calling(artifact: Artifact, constants: Mapping[str, Array]) -> tuple[calling.Calling, dict[str, Array]]:
+    """What is to be done around calls, and the state that the first one gets. Raises ArtifactError."""
+    manifest = artifact.manifest
+    try:
+        calling.check(manifest.calling, manifest.inputs, manifest.outputs, constants)
+    except ValueError as e:
+        raise ArtifactError(f"{manifest.model}: calling: {e}; compile it again") from e
+    return manifest.calling, calling.initial(manifest.calling, manifest.inputs, constants)
+
+
+def _prepare(artifact: Artifact, stored: Mapping[str, Array]) -> tuple[Prepared, Prepared]:
     manifest = artifact.manifest
     host = (manifest.prologue, manifest.epilogue)
     named = {name for program in host for step in program.steps for name in step.inputs}
     named.update(name for program in host for name in program.outputs)
-    constants = {name: array for name, array in artifact.constants().items() if name in named}
+    constants = {name: array for name, array in stored.items() if name in named}
     try:
         before = prepare(manifest.prologue, _types(manifest.prologue, manifest.inputs), constants)
         _same("prologue", before, manifest.device_inputs)

@@ -124,3 +124,30 @@ def _in_range(array: Array, port: Port, at: str) -> Array:
         if low < lo or high > hi:
             raise InputError(f"{at}: holds {low if low < lo else high}, outside {port.dtype} [{lo}, {hi}]")
     return array
+
+
+def check_writable(value: Any, array: Array, name: str) -> None:
+    """Whether what the model writes into the input can be given back; `array` is `value` converted. Raises
+    InputError."""
+    what = ""
+    if is_tensor(value):
+        strides, shape, dtype = value.stride(), value.shape, str(value.dtype).removeprefix("torch.")
+    elif isinstance(value, np.ndarray):
+        strides, shape, dtype = value.strides, value.shape, value.dtype.newbyteorder("=").name
+        what = "" if value.flags.writeable else "a read-only array"
+    else:
+        raise InputError(f"input {name!r}: the model writes into it, and a {type(value).__name__} can't be written to")
+    if any(step == 0 and extent > 1 for step, extent in zip(strides, shape, strict=True)):
+        what = "expanded (several of its elements share memory)"
+    elif dtype != array.dtype.name:
+        what = f"{dtype}, not {array.dtype.name}"
+    if what:
+        raise InputError(f"input {name!r}: the model writes into it, but it is {what}; give a copy")
+
+
+def write_back(value: Any, stack: Array) -> None:
+    """Put `stack` (N, *shape) into the caller's tensor or array."""
+    if is_tensor(value):
+        value.detach().copy_(to_tensor(np.ascontiguousarray(stack)).reshape(value.shape))
+    else:
+        value[...] = stack.reshape(value.shape)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, State, Write
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.version import VERSION
@@ -26,6 +27,7 @@ class Manifest:
     `device_inputs`, `device_outputs`: of the device program between `prologue` and `epilogue`, which run on the
     processor: prologue.inputs name the model's inputs and prologue.outputs the device's, epilogue.inputs the device's
     outputs and epilogue.outputs the model's, each in the order of the ports; `info`: the build plan's own data;
+    `calling`: which of the model's ports are state, guards and inputs written back;
     `abi`: what a host must be to run the products itself ("machine", "system": as the platform module names them).
     """
 
@@ -41,6 +43,7 @@ class Manifest:
     interface: str = "hw"
     info: Mapping[str, Any] = field(default_factory=dict)
     abi: Mapping[str, str] = field(default_factory=dict)
+    calling: Calling = PLAIN
     product_version: str = VERSION
 
 
@@ -70,6 +73,7 @@ def to_json(manifest: Manifest, members: Mapping[str, Member]) -> bytes:
             "epilogue": _program_json(manifest.epilogue),
             "info": manifest.info,
             "abi": manifest.abi,
+            "calling": _calling_json(manifest.calling),
             "members": {name: {"size": m.size, "sha256": m.sha256} for name, m in members.items()},
         }
     )
@@ -95,6 +99,7 @@ def from_json(data: bytes) -> tuple[Manifest, dict[str, Member]]:
         epilogue=_program(root.node("epilogue")),
         info=root.get("info", dict),
         abi={key: str(value) for key, value in root.get("abi", dict).items()},
+        calling=_calling(root.node("calling")),
     )
     return manifest, members
 
@@ -106,6 +111,14 @@ def _port_json(port: Port) -> dict[str, Any]:
 def _program_json(program: HostProgram) -> dict[str, Any]:
     steps = [{"op": s.op, "attrs": s.attrs, "inputs": s.inputs, "outputs": s.outputs} for s in program.steps]
     return {"steps": steps, "inputs": program.inputs, "outputs": program.outputs}
+
+
+def _calling_json(calling: Calling) -> dict[str, Any]:
+    return {
+        "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in calling.states],
+        "guards": [{"output": g.output, "message": g.message} for g in calling.guards],
+        "writes": [{"input": w.input, "output": w.output} for w in calling.writes],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +183,11 @@ def _step(node: _Node) -> HostStep:
 
 def _program(node: _Node) -> HostProgram:
     return HostProgram(node.each("steps", _step), node.each("inputs", _name), node.each("outputs", _name))
+
+
+def _calling(node: _Node) -> Calling:
+    return Calling(
+        node.each("states", lambda n: State(n.get("input", str), n.get("output", str), n.get("initial", str))),
+        node.each("guards", lambda n: Guard(n.get("output", str), n.get("message", str))),
+        node.each("writes", lambda n: Write(n.get("input", str), n.get("output", str))),
+    )
