@@ -145,6 +145,12 @@ class TensorOp(IRDLOperation):
         return self.spec(**values)
 
     def verify_(self) -> None:
+        version = self.attributes.get("version", IntegerAttr(1, i64))
+        if version != IntegerAttr(self.spec.version, i64):
+            raise VerifyException(
+                f"{self.spec.mnemonic}: version {from_attribute('int', version)} of this op is needed, "
+                f"version {self.spec.version} is registered"
+            )
         try:
             want = base.infer(self.op, [type_of(v) for v in self.inputs])
         except (CuvilError, TypeError) as e:
@@ -207,12 +213,14 @@ class GroupOp(IRDLOperation):
 
 
 derived: dict[str, type[TensorOp]] = {name: _derive(spec) for name, spec in base.registry.items()}
+_derived_from = dict(base.registry)
 
 
 def operation_class(mnemonic: str) -> type[TensorOp]:
     """The operation class of an op; ops registered after import (custom ops) are derived on first use."""
-    if mnemonic not in derived:
-        derived[mnemonic] = _derive(base.registry[mnemonic])
+    spec = base.registry[mnemonic]
+    if _derived_from.get(mnemonic) is not spec:
+        derived[mnemonic], _derived_from[mnemonic] = _derive(spec), spec
     return derived[mnemonic]
 
 
@@ -223,6 +231,8 @@ def create(op: base.Op, inputs: Sequence[SSAValue], loc: str = "") -> TensorOp:
     operation = operation_class(op.mnemonic)(
         operands=[list(inputs)], result_types=[[to_mlir(t) for t in results]], properties=properties
     )
+    if op.version != 1:
+        operation.attributes["version"] = IntegerAttr(op.version, i64)
     set_loc(operation, loc)
     return operation
 

@@ -98,18 +98,22 @@ def attributes(cls: type[Op]) -> tuple[tuple[str, str], ...]:
 
 
 def to_json(op: Op) -> dict[str, Any]:
-    """Attributes as JSON values (tuples become lists)."""
+    """Attributes as JSON values (tuples become lists), and the op's version where it isn't 1."""
     values = {name: getattr(op, name) for name, _ in attributes(type(op))}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+    found = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+    return found if op.version == 1 else {**found, "version": op.version}
 
 
 def from_json(mnemonic: str, attrs: Mapping[str, Any]) -> Op:
-    """The inverse of `to_json`; CuvilError for an unknown op or attribute."""
+    """The inverse of `to_json`; CuvilError for an unknown op or attribute, and for another version of the op."""
     cls = registry.get(mnemonic)
     if cls is None:
         raise CuvilError(
             f"unknown op {mnemonic!r}; it needs another version of cuvil-hw, or the package that defines it"
         )
+    if (version := attrs.get("version", 1)) != cls.version:
+        raise CuvilError(f"op {mnemonic!r} is needed in version {version}, version {cls.version} is registered")
+    attrs = {name: value for name, value in attrs.items() if name != "version"}
     convert = {"int": int, "float": float, "bool": bool, "str": str}
     kinds = dict(attributes(cls))
     values: dict[str, Any] = {}

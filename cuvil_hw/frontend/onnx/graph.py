@@ -12,7 +12,7 @@ import onnx
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.frontend.onnx import control
+from cuvil_hw.frontend.onnx import control, custom
 from cuvil_hw.frontend.onnx.declared import contradictions
 from cuvil_hw.frontend.onnx.function import body_of
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs
@@ -23,6 +23,7 @@ from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.ops.custom import for_onnx
 from cuvil_hw.types import TensorType
 
 CONTROL = ("If", "Loop", "Scan")
@@ -144,7 +145,7 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
     try:
         if not scope.budget.spend():
             raise Refused(f"loops unrolled and functions expanded make more than {MOST_NODES:,} nodes")
-        folded = None if (domain, node.op_type) in CONVERTERS else _fold(node, domain, version, operands, emitter)
+        folded = None if _known(node, domain) else _fold(node, domain, version, operands, emitter)
         if folded is not None:
             return folded
         while operands and operands[-1] is None:
@@ -162,12 +163,18 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
 
 
 def _known(node: onnx.NodeProto, domain: str) -> bool:
-    return (domain, node.op_type) in CONVERTERS or (not domain and node.op_type in CONTROL)
+    return (
+        (domain, node.op_type) in CONVERTERS
+        or (not domain and node.op_type in CONTROL)
+        or for_onnx(domain, node.op_type) is not None
+    )
 
 
 def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
     """By a converter, as control flow, or by the body that ONNX defines the operator with."""
     op_type = n.proto.op_type
+    if (registered := for_onnx(domain, op_type)) is not None:
+        return custom.convert(n, registered, version)
     convert = CONVERTERS.get((domain, op_type))
     if convert is not None:
         return convert(n, version)

@@ -1,0 +1,180 @@
+"""Ops that users register: a shape rule, a reference and a lowering make an op that runs on every target.
+
+Pure NumPy, as all ops: the same registration lets a board evaluate the op.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ops.base import Array, Op, ShapeError, as_tuple, attributes, registry
+from cuvil_hw.types import TensorType
+
+_MNEMONIC = re.compile(r"[a-z][a-z0-9_]*")
+_ONNX = re.compile(r"(?P<domain>[A-Za-z_][\w.]*)::(?P<op>[A-Za-z_]\w*)")
+_TORCH = re.compile(r"(?P<namespace>[A-Za-z_]\w*)::(?P<op>[A-Za-z_]\w*)(?:\.(?P<overload>\w+))?")
+_KINDS = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a registered op was given. `torch`, `onnx`: the operators of the frameworks that it stands for."""
+
+    shape: Callable[..., Any]
+    reference: Callable[..., Any]
+    torch: tuple[str, ...]
+    onnx: tuple[tuple[str, str], ...]
+
+
+class CustomOp(Op):
+    """Base of the classes that `register_op` makes."""
+
+    rules: ClassVar[Rules]
+
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name, _ in attributes(type(self))}
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        try:
+            found = as_tuple(self.rules.shape(*types, **self.values()))
+        except CuvilError as e:
+            raise e if isinstance(e, ShapeError) else self.fail(str(e)) from e
+        except Exception as e:  # the user's code: an assert, an index, anything
+            raise self.fail(f"its shape rule refuses {', '.join(map(str, types))}: {type(e).__name__}: {e}") from e
+        if not found or not all(isinstance(t, TensorType) for t in found):
+            raise self.fail(f"its shape rule returned {found!r}; return a TensorType, or a tuple of them")
+        return found
+
+    def evaluate(self, *arrays: Array) -> tuple[Array, ...]:
+        types = [TensorType(a.shape, dtypes.from_numpy(a.dtype)) for a in arrays]
+        found = tuple(np.asarray(r) for r in as_tuple(self.rules.reference(*arrays, **self.values())))
+        wanted = self.infer(*types)
+        have = [(a.shape, a.dtype) for a in found]
+        if have != [(t.shape, dtypes.to_numpy(t.dtype)) for t in wanted]:
+            shown = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in have)
+            raise CuvilError(
+                f"{self.mnemonic}: its reference returned {shown}, its shape rule says {', '.join(map(str, wanted))}"
+            )
+        return found
+
+
+def register_op(
+    name: str,
+    *,
+    shape: Callable[..., Any],
+    reference: Callable[..., Any],
+    lowering: Callable[..., Any] | None = None,
+    decomposition: Callable[..., Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    version: int = 1,
+    elementwise: bool = False,
+    torch: str | Iterable[str] = (),
+    onnx: str | Iterable[str] = (),
+    replace: bool = False,
+) -> type[CustomOp]:
+    """Make an op of your own, which then runs on every target and in every front end; returns its class.
+
+    `name`: in the IR, lower case. Each function takes one argument per operand and the attributes by name:
+    `shape(*TensorType)` → TensorType or a tuple of them, raises anything to refuse; `reference(*ndarray)` → arrays of
+    exactly those types: the definition; and one of `lowering(*Tensor)` → Tensor, the same as index → scalar expression
+    (cuvil_hw.ir.expr), and `decomposition(emit, *values)` → value, the same in other ops by `emit.op`.
+    `attributes`: default values by name (int, float, bool, str, tuple of ints or floats), or such a type for one that
+    must be given. `version`: of the op's schema; a model, an IR text or an artifact with another one is refused.
+    `elementwise`: it reads its data at the index of its result only, and may fuse. `torch`: names of operators
+    ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`: "domain::Operator", whose
+    version is the one that the model imports of the domain. `replace`: an op of that name registered before goes.
+
+    Raises CuvilError for a name that is taken or no name, for both or none of lowering and decomposition, and for
+    attributes and versions that aren't.
+    """
+    if not _MNEMONIC.fullmatch(name) or keyword.iskeyword(name):
+        raise CuvilError(f"op name {name!r}: lower-case letters, digits and _ are possible, a letter first")
+    if (lowering is None) == (decomposition is None):
+        raise CuvilError(f"op {name}: give lowering= or decomposition=, one of them")
+    if type(version) is not int or version < 1:
+        raise CuvilError(f"op {name}: version is {version!r}; a schema version is an integer from 1")
+    columns = [_field(name, key, value) for key, value in (attributes or {}).items()]
+    rules = Rules(shape, reference, _torch_names(name, torch), _onnx_names(name, onnx))
+    previous = registry.get(name)
+    if previous is not None and not (replace and issubclass(previous, CustomOp)):
+        hint = "; replace=True puts this one in its place" if issubclass(previous, CustomOp) else ""
+        raise CuvilError(f"op {name!r} exists already, as version {previous.version}{hint}")
+    for other in custom_ops():
+        for operator in {*other.rules.torch, *other.rules.onnx} & {*rules.torch, *rules.onnx}:
+            if other is not previous:
+                text = operator if isinstance(operator, str) else "::".join(operator)
+                raise CuvilError(f"op {name}: {text} stands for op {other.mnemonic!r} already")
+    registry.pop(name, None)
+    body = {
+        "__doc__": reference.__doc__ or f"Registered op {name}.",
+        "__module__": getattr(reference, "__module__", __name__),
+        "mnemonic": name,
+        "version": version,
+        "elementwise": elementwise,
+        "composite": decomposition is not None,
+        "rules": rules,
+    }
+    if lowering is not None:
+        body["compute"] = lambda self, *operands: lowering(*operands, **self.values())
+    else:
+        made: Any = decomposition
+        body["decompose"] = lambda self, emit, *operands: made(emit, *operands, **self.values())
+    title = "".join(part.capitalize() for part in name.split("_")) or name
+    return make_dataclass(title, columns, bases=(CustomOp,), namespace=body, frozen=True)
+
+
+def custom_ops() -> tuple[type[CustomOp], ...]:
+    """All registered ops, in the order of registration."""
+    return tuple(op for op in registry.values() if issubclass(op, CustomOp))
+
+
+def for_onnx(domain: str, operator: str) -> type[CustomOp] | None:
+    """The registered op that stands for an ONNX operator."""
+    return next((op for op in custom_ops() if (domain, operator) in op.rules.onnx), None)
+
+
+def _field(op: str, name: str, value: Any) -> Any:
+    """A dataclass field, from a default value or a type."""
+    if not name.isidentifier() or keyword.iskeyword(name) or name == "version" or hasattr(CustomOp, name):
+        raise CuvilError(f"op {op}: an attribute can't be called {name!r}")
+    if isinstance(value, type) and value in _KINDS:
+        return name, value
+    if isinstance(value, list | tuple) and value and all(type(v) in (int, float) for v in value):
+        floats = any(type(v) is float for v in value)
+        kind: Any = tuple[float, ...] if floats else tuple[int, ...]
+        return name, kind, field(default=tuple(float(v) for v in value) if floats else tuple(value))
+    if value in (tuple[int, ...], tuple[float, ...]):
+        return name, value
+    if type(value) in _KINDS:
+        return name, type(value), field(default=value)
+    kinds = "int, float, bool, str, tuple[int, ...] and tuple[float, ...]"
+    raise CuvilError(f"op {op}: attribute {name} is {value!r}; possible are values of, or the types, {kinds}")
+
+
+def _torch_names(op: str, names: str | Iterable[str]) -> tuple[str, ...]:
+    """`mine.square_plus.default`, as torch prints an overload."""
+    found = []
+    for text in (names,) if isinstance(names, str) else tuple(names):
+        match = _TORCH.fullmatch(text)
+        if match is None:
+            raise CuvilError(f"op {op}: torch operator {text!r}; such a name is namespace::name")
+        found.append(f"{match['namespace']}.{match['op']}.{match['overload'] or 'default'}")
+    return tuple(found)
+
+
+def _onnx_names(op: str, names: str | Iterable[str]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for text in (names,) if isinstance(names, str) else tuple(names):
+        match = _ONNX.fullmatch(text)
+        if match is None or match["domain"] in ("ai.onnx", "ai.onnx.ml"):
+            raise CuvilError(f"op {op}: ONNX operator {text!r}; such a name is domain::Operator, of a domain of yours")
+        found.append((match["domain"], match["op"]))
+    return tuple(found)
