@@ -12,7 +12,6 @@ from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, lookup, saturate
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.types import TensorType
 
-
 FAR = float(1 << 40)
 
 
@@ -50,13 +49,18 @@ class _PerChannel(Op):
 
 @dataclass(frozen=True)
 class Quantize(_PerChannel):
-    """real → integer: saturate(round_half_even(x / scale) + zero_point). NaN becomes the zero point."""
+    """real → integer: saturate(round_half_even(x / scale) + zero_point). NaN becomes the zero point.
+
+    With `zero_first`: saturate(round_half_even(x / scale + zero_point)), the sum rounded to f32, as QONNX has it. Beside
+    an odd zero point other ties go up.
+    """
 
     mnemonic: ClassVar[str] = "quantize"
     scale: tuple[float, ...]
     zero_point: tuple[int, ...]
     dtype: str
     axis: int = 1
+    zero_first: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         self.want(dtypes.is_float(x.dtype), f"quantizes floats, not {x.dtype}")
@@ -69,6 +73,10 @@ class Quantize(_PerChannel):
     def evaluate(self, x: Array) -> Array:
         lo, hi = dtypes.int_range(self.dtype)
         scale = along(self.scale, x.ndim, self.axis, "f32")
+        if self.zero_first:
+            zero = along(self.zero_point, x.ndim, self.axis, "i64")
+            q = np.rint(np.divide(x, scale, dtype=np.float32) + zero.astype(np.float32)).astype(np.float64)
+            return container(np.clip(np.where(np.isnan(q), zero, q), lo, hi), self.dtype)
         if _short(lo, hi, *self.zero_point):
             short = np.rint(np.divide(x, scale, dtype=np.float32))
             zero = along(self.zero_point, x.ndim, self.axis, "f32")
@@ -83,18 +91,22 @@ class Quantize(_PerChannel):
         lo, hi = dtypes.int_range(self.dtype)
 
         def scaled(*i: Expr) -> Expr:
-            return unary("round", binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32")))
+            ratio = binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32"))
+            if self.zero_first:
+                ratio = ratio + channel(self.zero_point, i, self.axis, "f32")
+            return unary("round", ratio)
 
         def short(*i: Expr) -> Expr:
             zero = channel(self.zero_point, i, self.axis, "f32")
-            q = scaled(*i) + zero
+            q = scaled(*i) if self.zero_first else scaled(*i) + zero
             q = select(unary("isnan", q), zero, q)
             return cast(binary("min", binary("max", q, float(lo)), float(hi)), self.dtype)
 
         def long(*i: Expr) -> Expr:
             # Beyond 2^40 no zero point brings a value back into range. The cast makes NaN 0.
-            q = cast(binary("min", binary("max", scaled(*i), -FAR), FAR), "i64")
-            q = q + channel(self.zero_point, i, self.axis, "i64")
+            ratio, zero = scaled(*i), channel(self.zero_point, i, self.axis, "i64")
+            q = cast(binary("min", binary("max", ratio, -FAR), FAR), "i64")
+            q = select(unary("isnan", ratio), zero, q) if self.zero_first else q + zero
             return cast(binary("min", binary("max", q, lo), hi), self.dtype)
 
         at = short if _short(lo, hi, *self.zero_point) else long

@@ -1,4 +1,4 @@
-"""ai.onnx.ml against ONNX Runtime, QONNX against NumPy written for the purpose, both also on real models."""
+"""ai.onnx.ml against ONNX Runtime, also on real models. QONNX is in tests/conformance/test_qonnx.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
@@ -135,85 +133,3 @@ def test_fraud_models(models: Path, name: str, inputs: str) -> None:
     got = evaluate(load_onnx(models / f"{name}.onnx", shapes={inputs: x.shape}), [x])
     np.testing.assert_array_equal(got[0], want[0].reshape(-1))
     np.testing.assert_allclose(got[1], want[1], atol=1e-6)
-
-
-class Quant(OpRun):
-    """As the QONNX paper defines it."""
-
-    op_domain = "onnx.brevitas"
-
-    def _run(self, x: Any, scale: Any, zero: Any, bits: Any, signed: int = 1, narrow: int = 0,
-             rounding_mode: str = "ROUND") -> tuple[Any]:  # fmt: skip
-        assert rounding_mode == "ROUND"
-        levels = 2 ** int(bits)
-        low, high = (-levels // 2 + narrow, levels // 2 - 1) if signed else (0, levels - 1 - narrow)
-        q = np.clip(np.round(x / scale + zero), low, high)
-        return (((q - zero) * scale).astype(np.float32),)
-
-
-class BatchNormalization(OpRun):
-    """Inference; ONNX's reference takes the statistics of the batch in old opsets, as in training."""
-
-    op_domain = ""
-
-    def _run(self, x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float = 1e-5, **_: Any) -> tuple[Any]:
-        s, b, m, v = (p.reshape(-1, *[1] * (x.ndim - 2)) for p in (scale, bias, mean, var))
-        return (((x - m) / np.sqrt(v + np.float32(epsilon)) * s + b).astype(np.float32),)
-
-
-@pytest.mark.parametrize("name", ["tfc_2w2a_qonnx", "espcn_qonnx"])
-def test_qonnx_models(models: Path, name: str) -> None:
-    proto = onnx.load(models / f"{name}.onnx")
-    program = load_onnx(proto)
-    if not any(o.domain == "onnx.brevitas" for o in proto.opset_import):
-        proto.opset_import.append(helper.make_opsetid("onnx.brevitas", 1))
-    ((input_name, kind),) = program.inputs
-    x = np.random.default_rng(1).random(kind.shape).astype(np.float32)
-    (want,) = ReferenceEvaluator(proto, new_ops=[Quant, BatchNormalization]).run(None, {input_name: x})
-    np.testing.assert_allclose(evaluate(program, [x])[0], want, rtol=1e-4, atol=1e-4)
-
-
-def quantized(x: Any, op: str, *operands: Any, **attributes: Any) -> Any:
-    names = [f"p{i}" for i in range(len(operands))]
-    proto = model(op, ["y"], x, *names, domain="qonnx.custom_op.general", **attributes)
-    for i, p in enumerate(operands):
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(p, np.float32), f"p{i}"))
-    return evaluate(load_onnx(proto), [x])[0]
-
-
-@pytest.mark.parametrize(
-    ("bits", "signed", "narrow", "low", "high"), [(4, 1, 0, -8, 7), (4, 1, 1, -7, 7), (2, 0, 0, 0, 3), (3, 0, 1, 0, 6)]
-)
-def test_quant(bits: int, signed: int, narrow: int, low: int, high: int) -> None:
-    x = floats(2, 3, 50, scale=4.0)
-    x[0, 0, :8] = [0.25, 0.75, -0.25, -0.75, np.inf, -np.inf, 1e9, -1e9]
-    got = quantized(x, "Quant", 0.5, 0, bits, signed=signed, narrow=narrow)
-    np.testing.assert_array_equal(got, np.clip(np.rint(x / 0.5), low, high) * 0.5)
-    scale = np.float32([0.5, 0.25, 2.0]).reshape(1, 3, 1)
-    got = quantized(x, "Quant", scale, 1, bits, signed=signed, narrow=narrow)
-    np.testing.assert_array_equal(got, (np.clip(np.rint(x / scale) + 1, low, high) - 1) * scale)
-
-
-def test_quant_rounding_modes_and_fractional_zero_points() -> None:
-    x = np.float32([-1.75, -1.5, -1.25, -0.5, 0.5, 1.25, 1.5, 1.75, 2.5])
-    modes = {
-        "CEIL": np.ceil, "FLOOR": np.floor, "UP": lambda v: np.sign(v) * np.ceil(np.abs(v)), "DOWN": np.trunc,
-        "HALF_UP": lambda v: np.sign(v) * np.floor(np.abs(v) + 0.5),
-        "HALF_DOWN": lambda v: np.sign(v) * np.ceil(np.abs(v) - 0.5),
-    }  # fmt: skip
-    for mode, function in modes.items():
-        np.testing.assert_array_equal(quantized(x, "Quant", 1.0, 0, 4, rounding_mode=mode), function(x))
-    got = quantized(x, "Quant", 1.0, 0.25, 4)
-    np.testing.assert_array_equal(got, np.rint(x + np.float32(0.25)) - np.float32(0.25))
-
-
-def test_bipolar_trunc_multithreshold() -> None:
-    x = floats(2, 3, 4)
-    x[0, 0, 0] = 0
-    np.testing.assert_array_equal(quantized(x, "BipolarQuant", 0.5), np.where(x >= 0, 0.5, -0.5))
-    whole = np.rint(x * 20).astype(np.float32)
-    np.testing.assert_array_equal(quantized(whole * 0.5, "Trunc", 0.5, 0, 8, 5), np.floor(whole / 8) * 0.5)
-    thresholds = np.sort(floats(3, 7), axis=1)
-    count = (x[..., None] >= thresholds[None, :, None]).sum(-1)
-    got = quantized(x, "MultiThreshold", thresholds, out_scale=0.5, out_bias=-1.0)
-    np.testing.assert_array_equal(got, count * 0.5 - 1)

@@ -39,7 +39,8 @@ def test_quantize(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from(["f16", "f32", "f64"]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     x = sample(rng, (2, 3, data.draw(st.integers(0, 2))), source, special=True)
-    have = check(ops.Quantize(scale, zero, dtype), x)
+    first = data.draw(st.booleans())
+    have = check(ops.Quantize(scale, zero, dtype, zero_first=first), x)
     lo, hi = dtypes.int_range(dtype)
     for (n, c, k), v in np.ndenumerate(x):
         z, s = zero[c % len(zero)], np.float32(scale[c % len(scale)])
@@ -47,8 +48,10 @@ def test_quantize(data: st.DataObject) -> None:
             want = z
         elif math.isinf(v):
             want = hi if v > 0 else lo
+        elif first:
+            want = round(float(np.float32(v) / s + np.float32(z)))  # Python rounds halves to even
         else:
-            want = round(float(np.float32(v) / s)) + z  # Python rounds halves to even
+            want = round(float(np.float32(v) / s)) + z
         assert have[n, c, k] == min(max(want, lo), hi)
 
 
@@ -56,6 +59,8 @@ def test_quantize_ties_go_to_even() -> None:
     x = np.float32([0.5, 1.5, -0.5, -1.5, np.nextafter(np.float32(0.5), np.float32(1)), 127.5, 1e9, -1e9, np.nan])
     assert check(ops.Quantize((1.0,), (0,), "i8"), x).tolist() == [0, 2, 0, -2, 1, 127, 127, -128, 0]
     assert check(ops.Quantize((0.5,), (3,), "u4"), np.float32([0.25, 0.75, np.nan, -9])).tolist() == [3, 5, 3, 0]
+    first = ops.Quantize((0.5,), (3,), "u4", zero_first=True)
+    assert check(first, np.float32([0.25, 0.75, np.nan, -9])).tolist() == [4, 4, 3, 0]
 
 
 @many

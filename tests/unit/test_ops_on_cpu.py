@@ -78,6 +78,8 @@ def layers() -> list[Case]:
         (ops.AvgPool(*pool, True, (1, 0)), [x], ["f32"]),
         (ops.BatchNorm(), [x, *stats], ["f32"] * 5),
         (ops.Quantize((0.1, 0.2, 0.3, 0.4), (1,), "i5"), [odd], ["f32"]),
+        (ops.Quantize((0.25,), (3,), "u4", zero_first=True), [odd], ["f32"]),
+        (ops.Quantize((0.25,), (1 << 20,), "i24", zero_first=True), [odd], ["f32"]),
         (ops.Dequantize((0.5,), (1, 2, 3, 4)), [q], ["u8"]),
         (ops.Rescale((1 << 29, 3, 77, 1 << 30), 31, "i4", 128, 1), [q], ["u8"]),
         (ops.Lut(tuple(range(-128, 128)), "i8"), [q], ["u8"]),

@@ -72,59 +72,111 @@ def channel_axis(p: Array, x: Value) -> int | None:
     return long[0] if len(long) == 1 and p.size == x.shape[long[0]] else None
 
 
-def quant(n: Node, version: int) -> Value:
-    """(clamp(round(x / scale + zero point)) - zero point) · scale."""
-    x = cast_to(n, n[0], "f32")
-    scale, zero = n.known(1, "the scale").astype(np.float32), n.known(2, "the zero point").astype(np.float64)
-    bits = float(n.known_scalar(3, "the width"))
-    limits = range_of(n, bits, bool(n.integer("signed", 1)), bool(n.integer("narrow", 0)))
-    mode = n.attr("rounding_mode", "ROUND")
-    if not (np.isfinite(scale) & (scale > 0)).all():
+def parameters(n: Node, *at: int) -> list[Array]:
+    """Known scales and zero points, in f32."""
+    return [n.known(i, "scale and zero point").astype(np.float32) for i in at]
+
+
+def positive(n: Node, *scales: Array) -> None:
+    if not all((np.isfinite(s) & (s > 0)).all() for s in scales):
         n.refuse("scales must be positive and finite")
-    whole = mode.upper() in ("ROUND", "HALF_EVEN") and (zero == np.rint(zero)).all()
-    axes = {channel_axis(p, x) for p in (scale, zero) if p.size > 1} or {channel_axis(scale, x)}
-    if whole and len(axes) == 1 and None not in axes:
-        axis = axes.pop() or 0
-        scales, zeros = tuple(map(float, scale.reshape(-1))), tuple(int(z) for z in zero.reshape(-1))
-        op = Quantize(scales, zeros, limits.dtype, axis)
-        if x.array is not None:
-            base.infer(op, [x.type])
-            q = n.const(np.clip(base.evaluate(op, [x.array])[0], limits.lo, limits.hi), limits.dtype)
-        else:
-            q = n.emit(op, x)
-            if (limits.lo, limits.hi) != dtypes.int_range(limits.dtype):
-                q = n.emit(e.Clamp(float(limits.lo), float(limits.hi)), q)
-        return n.emit(Dequantize(scales, zeros, axis), q)
-    s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero.astype(np.float32)))
-    q = rounded(n, n.emit(e.Clamp(limits.lo, limits.hi), n.emit(e.Add(), n.emit(e.Div(), x, s), z)), mode)
+
+
+def signs(n: Node, x: Value, scale: Array, zero: Array) -> Value:
+    """scale · (1 - zero) where x ≥ 0, else scale · (-1 - zero). Constants stay integers behind a dequantize."""
+    axis = channel_axis(scale, x)
+    if x.array is not None and axis is not None and not zero.any():
+        q = n.const(np.where(x.array >= 0, 1, -1), "i2")
+        return n.emit(Dequantize(tuple(map(float, scale.reshape(-1))), (0,), axis), q)
+    s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero))
+    q = n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), n.like(1, x), n.like(-1, x))
     return n.emit(e.Mul(), n.emit(e.Sub(), q, z), s)
+
+
+def scaled(n: Node, x: Value, scale: Array, zero: Array) -> Value:
+    """x / scale + zero"""
+    s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero))
+    return n.emit(e.Add(), n.emit(e.Div(), x, s), z)
+
+
+def real(n: Node, q: Value, scale: Array, zero: Array) -> Value:
+    """(q - zero) · scale"""
+    s, z = (n.expand(n.const(p, "f32"), q.shape) for p in (scale, zero))
+    return n.emit(e.Mul(), n.emit(e.Sub(), q, z), s)
+
+
+def quant(n: Node, version: int) -> Value:
+    """(round(clamp(x / scale + zero point)) - zero point) · scale. One signed bit: the sign in place of the rounding."""
+    x = cast_to(n, n[0], "f32")
+    scale, zero = parameters(n, 1, 2)
+    bits, signed = float(n.known_scalar(3, "the width")), bool(n.integer("signed", 1))
+    limits = range_of(n, bits, signed, bool(n.integer("narrow", 0)))
+    mode = n.attr("rounding_mode", "ROUND")
+    positive(n, scale)
+    if signed and bits == 1:
+        return signs(n, x if not zero.any() else scaled(n, x, scale, zero), scale, zero)
+    whole = mode.upper() in ("ROUND", "HALF_EVEN") and (zero == np.rint(zero)).all()
+    if zero.any():  # wider results could not be told from their zero points in f32
+        whole = whole and bits <= 16 and np.abs(zero).max() <= 1 << 16
+    axes = {channel_axis(p, x) for p in (scale, zero) if p.size > 1} or {channel_axis(scale, x)}
+    if not whole or len(axes) > 1 or None in axes:
+        clamped = n.emit(e.Clamp(limits.lo, limits.hi), scaled(n, x, scale, zero))
+        return real(n, rounded(n, clamped, mode), scale, zero)
+    axis = axes.pop() or 0
+    scales, zeros = tuple(map(float, scale.reshape(-1))), tuple(int(z) for z in zero.reshape(-1))
+    op = Quantize(scales, zeros, limits.dtype, axis, zero_first=bool(zero.any()))
+    if x.array is not None:
+        base.infer(op, [x.type])
+        q = n.const(np.clip(base.evaluate(op, [x.array])[0], limits.lo, limits.hi), limits.dtype)
+    else:
+        q = n.emit(op, x)
+        if (limits.lo, limits.hi) != dtypes.int_range(limits.dtype):
+            q = n.emit(e.Clamp(float(limits.lo), float(limits.hi)), q)
+    return n.emit(Dequantize(scales, zeros, axis), q)
 
 
 def bipolar(n: Node, version: int) -> Value:
     """scale where x ≥ 0, else -scale."""
     x = cast_to(n, n[0], "f32")
+    if n[1].array is not None:
+        return signs(n, x, *parameters(n, 1), np.zeros((), np.float32))
     scale = n.expand(cast_to(n, n[1], "f32"), x.shape)
     return n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), scale, n.emit(e.Neg(), scale))
 
 
 def trunc(n: Node, version: int) -> Value:
-    """The highest of the bits of a quantized value: (round'(round(x / scale + zero) / 2^(in - out)) - zero) · scale."""
-    if len(n.inputs) != 5:
-        n.refuse("the form with an output scale")
-    x = cast_to(n, n[0], "f32")
-    given = [n.known(i, what) for i, what in ((1, "the scale"), (2, "the zero point"))]
-    scale, zero = (n.expand(n.const(p, "f32"), x.shape) for p in given)
-    taken, kept = (float(n.known_scalar(i, "a width")) for i in (3, 4))
-    q = n.emit(e.Round(), n.emit(e.Add(), n.emit(e.Div(), x, scale), zero))
-    q = rounded(n, n.emit(e.Mul(), q, n.like(2.0 ** (kept - taken), q)), n.attr("rounding_mode", "FLOOR"))
-    return n.emit(e.Mul(), n.emit(e.Sub(), q, zero), scale)
+    """The highest bits of a quantized value, with q = round(x / scale + zero).
+
+    Operands (x, scale, zero, width, new width): (round'(q / 2^(width - new width)) - zero) · scale. Since version 2 of
+    the dialect (x, scale, zero, width, new scale, new width): with p = 2^round(log2(new scale / scale)),
+    (round'(clamp(q / p)) - zero / p) · new scale.
+    """
+    x, mode = cast_to(n, n[0], "f32"), n.attr("rounding_mode", "FLOOR")
+    scale, zero = parameters(n, 1, 2)
+    positive(n, scale)
+    q = n.emit(e.Round(), scaled(n, x, scale, zero))
+    if len(n.inputs) == 5:
+        taken, kept = (float(n.known_scalar(i, "a width")) for i in (3, 4))
+        power = np.exp2(np.asarray(taken - kept, np.float32))
+        return real(n, rounded(n, n.emit(e.Div(), q, n.like(float(power), q)), mode), scale, zero)
+    (to,) = parameters(n, 4)
+    positive(n, to)
+    signed, narrow = bool(n.integer("signed", 1)), bool(n.integer("narrow", 0))
+    limits = range_of(n, float(n.known_scalar(5, "the width")), signed, narrow)
+    power = np.exp2(np.round(np.log2(to / scale)))
+    divided = n.emit(e.Div(), q, n.expand(n.const(power, "f32"), q.shape))
+    kept_bits = rounded(n, n.emit(e.Clamp(limits.lo, limits.hi), divided), mode)
+    return real(n, kept_bits, to, zero / power)
 
 
 def multi_threshold(n: Node, version: int) -> Value:
     """How many thresholds of its channel an element reaches, · out_scale + out_bias. Thresholds (C, T) or (1, T)."""
     x, thresholds = cast_to(n, n[0], "f32"), n[1]
-    last = n.attr("data_layout", "NCHW") in ("NHWC", "NWC")
-    axis = x.rank - 1 if last or x.rank < 2 else 1
+    # Where the node doesn't say, the dialect takes tensors of rank 3 as channels last, all others as channels first.
+    layout = n.attr("data_layout", "") or ("NWC" if x.rank == 3 else "NC")
+    axis = layout.index("C") if "C" in layout else 1
+    if axis >= x.rank:
+        n.refuse(f"data layout {layout!r} of {x.shape}")
     if thresholds.rank != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
         n.refuse(f"thresholds {thresholds.shape} for axis {axis} of {x.shape}")
     rows = [thresholds.shape[0] if d == axis else 1 for d in range(x.rank)]
