@@ -78,7 +78,7 @@ def equivalent(s: Stage, row: Row) -> Schedule | None:
     multiplier = "dsp" if row.bits >= FIRST_DSP_BITS else "lut"
     found = [
         schedule
-        for schedule in fold.schedules(s)
+        for schedule in fold.schedules(s, FABRIC.floats)
         if schedule.stage("w") == "bram"
         and schedule.option("multiplier") == multiplier
         and schedule.tile("o", "unroll") * schedule.tile("c", "unroll") == wanted
@@ -96,7 +96,7 @@ def compare(path: Path) -> tuple[dict[str, list[tuple[float, float]]], int]:
         if schedule is None:
             without += 1
             continue
-        use = {**cost.resources(s, schedule, FABRIC).axes(FABRIC), "cycles": float(cost.cycles(s, schedule))}
+        use = {**cost.resources(s, schedule, FABRIC).axes(FABRIC), "cycles": float(cost.cycles(s, schedule, FABRIC.floats))}
         for name in QUANTITIES:
             pairs[name].append((use[name], row.measured[name]))
     return pairs, without

@@ -15,7 +15,6 @@ from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import (
     AxisReadOp,
@@ -36,12 +35,11 @@ from cuvil_hw.render.scalar import (
     PRIMARY,
     UNARY,
     Code,
-    CType,
     at,
     bare,
     declared,
     native_type,
-    spelled,
+    port_element,
     value_type,
 )
 from cuvil_hw.render.values import Memory, Values
@@ -257,7 +255,11 @@ class Function(Values):
         if "cuvil.independent" in op.attributes and self.lang.independent:
             self._template(self.lang.independent.format(name=name))
         if "cuvil.independent" in op.attributes:
-            self.apart.append(name)
+            self.apart.append(self.lang.apart.format(name=name))
+        steps = op.attributes.get("cuvil.distance")
+        if isinstance(steps, IntegerAttr):
+            self._template(self.lang.distance.format(name=name, steps=steps.value.data))
+            self.apart.append(self.lang.apart_steps.format(name=name, steps=steps.value.data))
         for key, template in (("cuvil.partition", self.lang.partition), ("cuvil.reshape", self.lang.reshape)):
             dims = op.attributes.get(key)
             if isinstance(dims, DenseArrayBase):
@@ -322,8 +324,8 @@ class Function(Values):
     def _hints(self, op: scf.ForOp) -> None:
         pipeline = op.attributes.get("cuvil.pipeline")
         if isinstance(pipeline, IntegerAttr):
-            for memory in self.apart:
-                self._template(self.lang.apart.format(name=memory))
+            for hint in self.apart:
+                self._template(hint)
             self._template(self.lang.pipeline.format(ii=pipeline.value.data))
         if "cuvil.unroll" in op.attributes:
             self._template(self.lang.unroll)
@@ -431,14 +433,9 @@ class Function(Values):
         assert isinstance(kind, StreamType)
         assert isinstance(bus, AxisType)
         bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
-        element = self._port_element(op.dtype.data)
+        element = port_element(op.dtype.data, self.lang)
         call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream)
         self._process(f"{'read' if reads else 'write'}_{port}", call)
-
-    def _port_element(self, dtype: str) -> str:
-        """The type of one element at a port: unlike inside, its sign matters, since it is extended to a container."""
-        signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
-        return spelled(CType("arbitrary", bits, signed), self.lang)
 
 
 def _carried_hint(op: scf.ForOp, arg: SSAValue) -> str:

@@ -57,6 +57,7 @@ class Lang:
     placed, by value of `cuvil.bind` ({kind} of memory); `pipeline` ({ii}), `unroll`: first line of a loop's body;
     `lanes`: line before an unrolled loop of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim}
     from 1); `independent`: accesses of different iterations never meet, said once, or before each loop (`apart`);
+    `distance`, `apart_steps`: likewise, they meet after {steps} iterations; `axis_float`: a float {type} at a port;
     `global_stream`: streams ({word}, {name}, {depth}, {words} of one sample) are declared at file scope and
     processes have no parameter for them; `word_type` defines the type of a word ({word}, {type}, {lanes}), whose
     lanes lie behind `word_lanes`; `hints_first`: `pipeline` and `unroll` stand before the loop; `placed`: what
@@ -113,6 +114,9 @@ class Lang:
     reshape: str = ""
     independent: str = ""
     apart: str = ""
+    distance: str = ""
+    apart_steps: str = ""
+    axis_float: str = ""
     global_stream: str = ""
     word_type: str = ""
     word_lanes: str = ""
@@ -154,12 +158,12 @@ HLS_CPP = Lang(
     linkage={"kernel": "static void", "process": "static void", "dataflow": "void"},
     pointer="{const}{type} {name}[{size}]",
     keywords=CPP_KEYWORDS | C_LIBRARY,
-    preamble="#include <cmath>\n#include <cstdint>\n\n#include <cuvil_hls.h>\n",
+    preamble="#include <cstdint>\n\n#include <cuvil_hls_float.h>\n",
     arbitrary="ap_int<{}>",
     arbitrary_unsigned="ap_uint<{}>",
     saturate="cuvil::saturate<{type}, {layer}>({x})",
     static="CUVIL_STATIC {}",
-    math_f32="std::{name}",
+    math_f32="hls::{name}",
     word="cuvil::vec<{type}, {lanes}>",
     stream_param="hls::stream<{word}>& {name}",
     stream_local='hls::stream<{word}, {depth}> {name}("{name}");',
@@ -182,4 +186,6 @@ HLS_CPP = Lang(
     partition="#pragma HLS array_partition variable={name} complete dim={dim}",
     reshape="#pragma HLS array_reshape variable={name} complete dim={dim}",
     independent="#pragma HLS dependence variable={name} type=inter dependent=false",
+    distance="#pragma HLS dependence variable={name} type=inter direction=RAW distance={steps} dependent=true",
+    axis_float="cuvil::ieee<{type}>",
 )

@@ -50,6 +50,7 @@ OPENCL = Lang(
     unroll="#pragma unroll",
     hints_first=True,
     apart="#pragma ivdep array({name})",
+    apart_steps="#pragma ivdep array({name}) safelen({steps})",
     placed={
         "registers": "__attribute__((register)) ",
         "lutram": '__attribute__((memory("MLAB"))) ',
@@ -70,5 +71,6 @@ OPENCL_BUFFERS = replace(
     stream_write="*{stream}++ = {word};",
     pipeline="",
     apart="",
+    apart_steps="",
     placed={},
 )

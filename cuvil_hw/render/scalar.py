@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
 from xdsl.ir import Attribute
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.render.lang import Lang
 
@@ -113,6 +114,17 @@ def spelled(type: CType, lang: Lang) -> str:
 def declared(type: Attribute, lang: Lang) -> str:
     """The type of a variable of a level2 type, in words of the language."""
     return lang.index if isinstance(type, IndexType) else spelled(value_type(type, lang), lang)
+
+
+def port_element(dtype: str, lang: Lang) -> str:
+    """The type of one element at a port: unlike inside, its sign matters, since it is extended to a container. Raises
+    CuvilError for a float in a language whose ports have none."""
+    if dtypes.is_float(dtype):
+        if not lang.axis_float:
+            raise CuvilError(f"{lang.name} has no ports of floats")
+        return lang.axis_float.format(type=lang.floats[dtype])
+    signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
+    return spelled(CType("arbitrary", bits, signed), lang)
 
 
 def cast(code: Code, type: CType, lang: Lang, name: str = "") -> Code:

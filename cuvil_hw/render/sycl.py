@@ -31,6 +31,7 @@ SYCL = Lang(
     unroll="#pragma unroll",
     hints_first=True,
     apart="[[intel::ivdep({name})]]",
+    apart_steps="[[intel::ivdep({name}, {steps})]]",
     placed={
         "registers": "[[intel::fpga_register]] ",
         "lutram": '[[intel::fpga_memory("MLAB")]] ',

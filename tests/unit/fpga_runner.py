@@ -15,6 +15,7 @@ from cuvil_hw import dtypes, passes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga import dataflow, fold
 from cuvil_hw.adapters.fpga.stage import classify
+from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.ir.program import Array, Program, evaluate
@@ -46,7 +47,7 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
 
 def random_choice(graph: KernelGraph, rng: random.Random) -> Choice:
     """Any legal folding of each kernel, evenly drawn."""
-    drawn = [(k.name, rng.choice(list(fold.schedules(classify(k))))) for k in graph.kernels]
+    drawn = [(k.name, rng.choice(list(fold.schedules(classify(k), fabric(PROFILE).floats)))) for k in graph.kernels]
     picked = [(name, Candidate(schedule, Estimate(0.0, 1))) for name, schedule in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 

@@ -100,7 +100,7 @@ def conv_stage(c: int = 8, o: int = 12, kernel: int = 3, size: int = 10, groups:
 
 
 def schedule(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier: str = "dsp") -> Schedule:
-    for s in fold.schedules(stage):
+    for s in fold.schedules(stage, ZYNQ.floats):
         got = (s.tile("o", "unroll"), s.tile("c", "unroll"), s.stage("w"), s.option("multiplier"))
         if got == (pe, simd, memory_, multiplier):
             return s
@@ -110,15 +110,15 @@ def schedule(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier
 def test_cycles_count_every_product() -> None:
     s = conv_stage()
     products = 100 * 12 * 9 * 8  # pixels, outputs, taps, inputs
-    assert cost.cycles(s, schedule(s, 1, 1)) == products
-    assert cost.cycles(s, schedule(s, 4, 8)) == products // 32
+    assert cost.cycles(s, schedule(s, 1, 1), ZYNQ.floats) == products
+    assert cost.cycles(s, schedule(s, 4, 8), ZYNQ.floats) == products // 32
     point = conv_stage(kernel=1)
-    assert cost.cycles(point, schedule(point, 12, 8)) == 100  # a pixel a cycle: no faster than the stream
+    assert cost.cycles(point, schedule(point, 12, 8), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
 
 
 def test_a_window_generator_bounds_a_stage() -> None:
     s = conv_stage()
-    widest = cost.cycles(s, schedule(s, 12, 8))
+    widest = cost.cycles(s, schedule(s, 12, 8), ZYNQ.floats)
     assert widest == 900 + 2 * 10 * 1  # nine words a window, and two rows before the first
 
 
@@ -146,10 +146,10 @@ def test_weights_of_a_stage() -> None:
 def test_more_lanes_are_not_slower_and_not_smaller(multiplier: str, groups: int) -> None:
     s = conv_stage(12, 12, groups=groups)
     grid = {}
-    for sch in fold.schedules(s):
+    for sch in fold.schedules(s, ZYNQ.floats):
         if sch.stage("w") == "bram" and sch.option("multiplier") == multiplier:
             use = cost.resources(s, sch, ZYNQ)
-            grid[sch.tile("o", "unroll"), sch.tile("c", "unroll")] = (cost.cycles(s, sch), use)
+            grid[sch.tile("o", "unroll"), sch.tile("c", "unroll")] = (cost.cycles(s, sch, ZYNQ.floats), use)
     assert len(grid) >= 4
     for (pe, simd), (cycles, use) in grid.items():
         for (more_pe, more_simd), (fewer, larger) in grid.items():

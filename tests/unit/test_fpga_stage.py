@@ -215,7 +215,7 @@ def test_lanes_divide_the_channels_and_one_another(extent: int) -> None:
 @pytest.mark.parametrize(("c", "o"), [(1, 1), (6, 8), (64, 100), (7, 96)])
 def test_foldings_are_legal(c: int, o: int) -> None:
     s = only(conv((o, c, 3, 3), 1, (1, 1, 1, 1)), (1, c, 5, 5))
-    options = list(fold.schedules(s))
+    options = list(fold.schedules(s, {}))
     assert len(options) == len(set(options))
     for schedule in options:
         simd, pe = fold.lanes(s, schedule)
@@ -231,7 +231,7 @@ def test_foldings_are_legal(c: int, o: int) -> None:
 
 def test_stages_without_weights_have_no_place_for_them() -> None:
     pool = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), x), (1, 6, 4, 4))
-    assert {(fold.lanes(pool, s), s.stage("w"), s.option("multiplier")) for s in fold.schedules(pool)} == {
+    assert {(fold.lanes(pool, s), s.stage("w"), s.option("multiplier")) for s in fold.schedules(pool, {})} == {
         ((n, n), "", "") for n in (1, 2, 6)
     }
 

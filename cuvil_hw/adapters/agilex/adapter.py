@@ -42,11 +42,11 @@ class AgilexAdapter:
         return refusal(op, inputs, outputs, profile.name)
 
     def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
-        return fold.schedules(classify(kernel))
+        return fold.schedules(classify(kernel), AGILEX7.floats)
 
     def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         stage = classify(kernel)
-        cycles = cost.cycles(stage, schedule)
+        cycles = cost.cycles(stage, schedule, AGILEX7.floats)
         use = cost.resources(stage, schedule, AGILEX7).axes(AGILEX7)
         return Estimate(cycles / profile.clock_hz, cycles, use)
 

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import IntegerAttr, IntegerType
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.fpga.dataflow import streaming_order
+from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.ir.level2 import StreamOp, StreamReadOp, StreamType, StreamWriteOp
 from cuvil_hw.profile import Profile
 from cuvil_hw.render.cfamily import render_functions, render_streams, render_tables, streams, symbols
 from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.opencl import OPENCL, OPENCL_BUFFERS
-from cuvil_hw.render.scalar import container_bits
+from cuvil_hw.render.scalar import native_type
 from cuvil_hw.render.sycl import SYCL
-from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+from cuvil_hw.schedule.kernel import KernelGraph
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-TOP = "top"
-
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan:
     """All files of the project. Compilers for hardware are optional commands: they need the vendor's tools."""
-    name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
-    name = name if name[0].isalpha() else f"m_{name}"
+    name = project_name(graph)
     kernels = _kernels(module)
     files = {
         f"src/{name}.cl": _source(module, graph, OPENCL, (TOP,)),
         f"src/{name}_buffers.cl": _source(module, graph, OPENCL_BUFFERS, (TOP,)),
         f"src/{name}.sycl.cpp": _source(module, graph, SYCL, ()),
     }
-    info = {
-        "top": TOP,
-        "project": name,
-        "inputs": [_port(graph.buffers[b]) for b in graph.inputs],
-        "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
-        "layers": [k.name for k in graph.kernels],
-        "kernels": kernels,
-        "streams": _streams(module),
-    }
+    info = {**facts(graph), "kernels": kernels, "streams": _streams(module)}
     board = f"-board={profile.board}" if profile.board else "-board=default"
     opencl = Command(
         ("aoc", board, f"src/{name}.cl", "-o", f"{name}.aocx"),
@@ -52,8 +40,9 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan
         "install the FPGA SDK for OpenCL of the card's vendor and put aoc on PATH",
         optional=True,
     )
+    exact = ("-fp-model=precise",) if has_floats(module) else ()  # its default reorders sums
     sycl = Command(
-        ("icpx", "-fsycl", "-fintelfpga", "-Xshardware", f"-Xstarget={profile.part}", f"src/{name}.sycl.cpp"),
+        ("icpx", "-fsycl", "-fintelfpga", *exact, "-Xshardware", f"-Xstarget={profile.part}", f"src/{name}.sycl.cpp"),
         "compile the SYCL source for the device",
         "install oneAPI 2025.0, the last release with FPGA support, and put icpx on PATH",
         optional=True,
@@ -65,18 +54,14 @@ def _source(module: ModuleOp, graph: KernelGraph, lang: Lang, without: tuple[str
     tasks = ""
     if lang is SYCL:  # the names of kernels have to be visible at namespace scope
         tasks = "".join(f"class {k['name']}_task;\n" for k in _kernels(module, SYCL))
+    floats = "#pragma OPENCL FP_CONTRACT OFF\n" if lang is not SYCL and has_floats(module) else ""
     parts = (
-        lang.preamble,
+        lang.preamble + floats,
         render_streams(module, lang) + tasks,
         render_tables(module, lang, graph.constants),
         render_functions(module, lang, without),
     )
     return "\n".join(p for p in parts if p).encode()
-
-
-def _port(buffer: Buffer) -> dict[str, Any]:
-    order = streaming_order(buffer.type.shape)
-    return {"name": buffer.name, "shape": list(buffer.type.shape), "dtype": buffer.type.dtype, "order": list(order)}
 
 
 def _kernels(module: ModuleOp, lang: Lang = OPENCL) -> list[dict[str, Any]]:
@@ -113,9 +98,9 @@ def _streams(module: ModuleOp) -> dict[str, dict[str, int]]:
         if isinstance(op, StreamOp):
             kind, words = op.output.type, op.attributes["cuvil.words"]
             assert isinstance(kind, StreamType)
-            assert isinstance(kind.element, IntegerType)
             assert isinstance(words, IntegerAttr)
-            element = container_bits(kind.element.width.data) // 8
+            element = native_type(kind.element).bits
+            element = max(element, 8) // 8
             found[joined[op.output]] = {
                 "words": words.value.data,
                 "bytes": element * kind.lanes.data,

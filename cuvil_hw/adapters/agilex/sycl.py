@@ -45,7 +45,7 @@ def build(program: DeviceProgram) -> Path:
     count = len(program.inputs) + len(program.outputs)
     kinds = [p.dtype for p in (*program.inputs, *program.outputs)]
     args = [
-        f"static_cast<{'const ' if n < len(program.inputs) else ''}std::int{_container(kinds[n])}_t *>(ports[{n}])"
+        f"static_cast<{'const ' if n < len(program.inputs) else ''}{_container(kinds[n])} *>(ports[{n}])"
         for n in range(count)
     ]
     source = program.folder / "src" / f"{project}.sycl.cpp"
@@ -65,8 +65,9 @@ def build(program: DeviceProgram) -> Path:
     return cached_build(plan, extra_key=digest.hexdigest()) / "design.so"
 
 
-def _container(dtype: str) -> int:
-    return 8 * dtypes.to_numpy(dtype).itemsize
+def _container(dtype: str) -> str:
+    """The C++ type in which an element crosses a port."""
+    return "float" if dtype == "f32" else f"std::int{8 * dtypes.to_numpy(dtype).itemsize}_t"
 
 
 class LoadedSycl:

@@ -13,6 +13,7 @@ from math import ceil, log2
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.fpga import fold
+from cuvil_hw.adapters.fpga.floats import Cores, counted, latency
 from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.adapters.fpga.window import ring
 from cuvil_hw.errors import CuvilError
@@ -30,12 +31,14 @@ class Fabric:
     profile. `dsp_parts`: (a, b, n) where one block makes n products of such operands, narrowest first. Logic is
     reckoned in LUTs of six inputs: `cell` of the profile's units do the work of one. A unit of distributed memory
     is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
+    `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product.
     """
 
     dsp_a: int
     dsp_b: int
     ram_shapes: tuple[tuple[int, int], ...]
     lutram_bits: int
+    floats: Cores
     lut: str = "lut"
     ff: str = "ff"
     ram: str = "bram18"
@@ -46,6 +49,7 @@ class Fabric:
     lutram_width: int = 1
     lutram_luts: float = 1.0
     shift_registers: bool = True
+    fused: bool = False
 
 
 @dataclass(slots=True)
@@ -145,19 +149,23 @@ def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
     return use
 
 
-def cycles(stage: Stage, schedule: Schedule) -> int:
+def cycles(stage: Stage, schedule: Schedule, cores: Cores) -> int:
     """Cycles for which the stage is busy with one sample (its initiation interval in the pipeline of stages)."""
     lanes_in, lanes_out = fold.lanes(stage, schedule)
+    ii = fold.interval(schedule)
     if stage.kind == "buffered":
-        inner = 1
+        inner = ii
         for i in stage.kernel.reduction_iters:
             inner *= i.extent
+        reduce = stage.kernel.reduce
+        if reduce is not None and stage.floats:  # the next output starts when this one is through
+            inner += sum(latency(e, cores) for e in (*reduce.update[:1], stage.kernel.body))
         return sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * inner
     fold_out = stage.channels_out // lanes_out
     if stage.kind == "map":
         return stage.pixels * fold_out
     inputs = stage.channels_in // lanes_in if stage.kind == "dense" else 1
-    main = stage.pixels * fold_out * stage.tap_count * inputs
+    main = stage.pixels * fold_out * stage.tap_count * inputs * ii
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     return max(main, source, ring(stage, lanes_in).cycles() if stage.reordered else 0)
 
@@ -192,25 +200,30 @@ def _reduction(use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd:
     fold_out = stage.channels_out // pe
     depth_in = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
     product = 0
+    floats = stage.floats
+    if floats:
+        float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
     if fold.weighted(stage):
         weights = [k.operand(b) for b in k.inputs if b not in stage.sources]
         width_w = (
             max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
         )
-        product = width_in + width_w
-        if schedule.option("multiplier") == "dsp":
+        product = 0 if floats else width_in + width_w
+        if floats:
+            pass  # counted above
+        elif schedule.option("multiplier") == "dsp":
             use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)
         else:  # FINN: (2·⌈(W+A)/6⌉ - 1)·(W+A) LUTs for one product
             use.lut += 1.1 * pe * lanes * (2 * ceil(product / 6) - 1) * product
         memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, schedule.stage("w"))
     tree = product * (2 * lanes - 1) if lanes > 1 else 0
-    use.lut += 1.1 * pe * (tree + acc)
+    use.lut += 1.1 * pe * (tree + (0 if floats else acc))
     use.ff += pe * (product * lanes + acc)
     use.lut += 3 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # loop counters
     use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))
-    if stage.kind == "dense" and fold_out > 1:
+    if stage.kind == "dense" and fold_out > 1 and not stage.ordered:
         memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
-    if stage.kind == "depthwise" and fold_out > 1:
+    if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1:
         memory(use, fabric, fold_out, pe * acc)
 
 
@@ -226,8 +239,11 @@ def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> N
 def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:
     """Operators of one output, `lanes` times; constants per channel are small memories."""
     fold_out = max(1, stage.channels_out // lanes)
+    float_use(use, nodes, fabric, lanes)
     for n in nodes:
         match n:
+            case Apply() if any(dtypes.is_float(e.dtype) for e in (n, *n.args)):
+                pass  # counted above
             case Apply(op="mul", args=(a, b)) if n.dtype != "index":
                 use_product(use, a, b, fabric, lanes)
             case Apply(op="add" | "sub" | "min" | "max" | "saturate" | "and" | "or" | "xor") if n.dtype != "index":
@@ -245,6 +261,15 @@ def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, l
                     memory(use, fabric, fold_out, lanes * _needed_bits(n))
             case Load(buffer=b) if b not in stage.sources:
                 memory(use, fabric, fold_out, lanes * bits(n.dtype))
+
+
+def float_use(use: Use, nodes: Sequence[Expr], fabric: Fabric, lanes: int) -> None:
+    """The float operators among `nodes`, `lanes` times."""
+    for name, count in counted(nodes, fabric.fused).items():
+        core = fabric.floats[name]
+        use.dsp += lanes * count * core.dsp
+        use.lut += lanes * count * core.lut
+        use.ff += lanes * count * core.ff
 
 
 def _needed_bits(n: Lookup) -> int:

@@ -18,7 +18,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Candidate, Choice, Estimate
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Schedule
 
 MAX_LAYERS = 1024  # saturation counters of the simulator
 
@@ -70,14 +70,11 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
         net.nodes.append(Node(f"read_{name}", (), (out,), None, lambda _: np.zeros(0, np.int64)))
-        if wanted[name]:
-            _publish(net, name, out, len(wanted[name]))
-        else:
-            _drain(net, out)
+        _publish(net, name, out, len(wanted[name]))
     for layer, s in enumerate(stages):
         if layer >= MAX_LAYERS:
             raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
-        _place(net, s, layer, lanes[s.kernel.name], schedule[s.kernel.name].stage("w"))
+        _place(net, s, layer, lanes[s.kernel.name], schedule[s.kernel.name])
         made = s.kernel.output
         uses = len(wanted[made]) + (graph.buffers[made].role == "output")
         _publish(net, made, net.nodes[-1].outputs[0], uses)
@@ -88,7 +85,7 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
 
 
 def _drain(net: Network, out: Stream) -> None:
-    """Read an input that no result depends on: whoever sends it must not wait."""
+    """Read what no result depends on: whoever sends it must not wait."""
     name = f"drain_{out.name}"
     build = lambda: process.drain(name, net.tables, out.dtype, out.words, out.lanes)  # noqa: E731
     net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64)))
@@ -98,6 +95,8 @@ def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
     """Make a stream available to its readers, through a fork when there are several."""
     if uses <= 1:
         net.ready[buffer] = [out]
+        if not uses:
+            _drain(net, out)
         return
     copies = tuple(Stream(f"{buffer}_to{n}", out.dtype, out.lanes, out.words) for n in range(uses))
     name = f"fork_{buffer}"
@@ -120,9 +119,10 @@ def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
     return out
 
 
-def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], memory: str) -> None:
+def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule: Schedule) -> None:
     k, graph, tables = s.kernel, net.graph, net.tables
     lanes_in, lanes_out = lanes
+    memory, ii = schedule.stage("w"), fold.interval(schedule)
     ins = tuple(_take(net, b, lanes_in, k.name) for b in s.sources)
     if s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
@@ -139,16 +139,20 @@ def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], memory: s
     match s.kind:
         case "dense":
             words = s.tap_count * s.channels_in // lanes_in
-            build = lambda: process.dense(s, graph, tables, layer, lanes_out, lanes_in, memory)  # noqa: E731
+            build = lambda: (  # noqa: E731
+                process.running(s, graph, tables, layer, lanes_out, memory, ii)
+                if s.ordered
+                else process.dense(s, graph, tables, layer, lanes_out, lanes_in, memory)
+            )
             needs = lambda _: fifo.dense_needs(s.pixels, words, fold_out)  # noqa: E731
         case "depthwise":
-            build = lambda: process.depthwise(s, graph, tables, layer, lanes_out, memory)  # noqa: E731
+            build = lambda: process.running(s, graph, tables, layer, lanes_out, memory, ii)  # noqa: E731
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
         case "map":
             build = lambda: process.elementwise(s, graph, tables, layer, lanes_out)  # noqa: E731
             needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
         case _:
-            build = lambda: process.buffered(s, graph, tables, layer)  # noqa: E731
+            build = lambda: process.buffered(s, graph, tables, layer, ii)  # noqa: E731
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     net.nodes.append(Node(k.name, ins, (out,), build, needs, s.kind == "buffered"))
 
@@ -221,7 +225,8 @@ def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
 def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int) -> dict[str, float]:
     """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in
     words."""
-    slowest = [(k.name, Candidate(next(iter(fold.schedules(classify(k)))), Estimate(0.0, 0))) for k in graph.kernels]
+    first = [(k.name, next(iter(fold.schedules(classify(k), fabric.floats)))) for k in graph.kernels]
+    slowest = [(name, Candidate(schedule, Estimate(0.0, 0))) for name, schedule in first]
     net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"))
     depth = fifo_depths(net)
     use = cost.Use()

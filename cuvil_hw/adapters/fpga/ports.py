@@ -68,10 +68,8 @@ def memory_ports(module: ModuleOp) -> ModuleOp:
     return module
 
 
-def _container(dtype: str) -> IntegerType:
-    if dtypes.is_float(dtype):
-        raise CuvilError(f"a port can't carry {dtype}; quantize the model")
-    return IntegerType(8 * dtypes.to_numpy(dtype).itemsize)
+def _container(dtype: str) -> Any:
+    return level2.signless(dtype) if dtypes.is_float(dtype) else IntegerType(8 * dtypes.to_numpy(dtype).itemsize)
 
 
 def _memory(dtype: str) -> MemRefType[Any]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import arith, func
-from xdsl.dialects.builtin import FunctionType, StringAttr
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.dialects.builtin import FunctionType, IntegerAttr, StringAttr, i32
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.fpga.folded import Folded, read_constant
 from cuvil_hw.adapters.fpga.stage import Stage, physical
+from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce
 from cuvil_hw.ir.traverse import retype
@@ -210,32 +212,48 @@ def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced:
     e.store(e.value(k.body, Env(load=read, lookup=read, reduce=lambda *_: reduced)), y, p)
 
 
-def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, bind: str) -> func.FuncOp:
-    """Channel by channel: PE channels a cycle, one tap after the other; a running value for every channel."""
+def running(
+    stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, bind: str, ii: int = 1
+) -> func.FuncOp:
+    """A running value for every output: PE of them a step, one tap after the other. A depthwise stage reads PE channels
+    a step, an ordered one an element that all outputs use. `ii`: cycles between two steps."""
     k, folded = stage.kernel, Folded(stage, graph, pe, 1)
     reduce = k.reduce
     assert reduce is not None
     assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
-    term, last_tap = stage.term, stage.tap_count - 1
+    term, last_tap, lanes = stage.term, folded.sf - 1, 1 if stage.ordered else pe
+    if stage.floats and any(d.pad for d in stage.dims):
+        _check_finite(stage, graph)
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
-        x = e.alloca((pe,), source, "x", word=True)
+        x = e.alloca((lanes,), source, "x", word=True)
         y = e.alloca((pe,), k.type.dtype, "y", word=True)
         acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(1,))
+        if stage.floats and folded.nf > 1 and isinstance(acc.owner, Operation):
+            acc.owner.attributes["cuvil.distance"] = IntegerAttr(folded.nf, i32)
 
         def step(tap: SSAValue, nf: SSAValue) -> None:
-            e.do(level2.StreamReadOp(args[0], x))
+            def fetch() -> None:
+                e.do(level2.StreamReadOp(args[0], x))
+
+            if stage.ordered and folded.nf > 1:
+                e.branch(e.compare("eq", nf, e.const(0, "index")), fetch)
+            else:
+                fetch()
             flat = fold_index(e, nf, folded.sf, tap) if folded.nf > 1 else tap
             first = e.compare("eq", tap, e.const(0, "index")) if last_tap else None
 
             def lane(p: SSAValue, _: Any) -> None:
-                outside = read_constant(folded, k.name, [nf, tap, None, p], flat, "")
-                constants = read_constant(folded, k.name, [nf, tap, None, p], flat, bind)
+                one = e.const(0, "index") if stage.ordered else None
+                outside = read_constant(folded, k.name, [nf, tap, one, p], flat, "")
+                constants = read_constant(folded, k.name, [nf, tap, one, p], flat, bind)
                 start = e.value(reduce.init[0], Env(load=outside, lookup=outside))
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
-                    return em.load(x, p) if leaf.buffer in stage.sources else constants(leaf, em, env)
+                    if leaf.buffer not in stage.sources:
+                        return constants(leaf, em, env)
+                    return em.load(x, p if one is None else one)
 
                 begin = start if first is None else e.put(arith.SelectOp(first, start, e.load(acc, nf, p)))
                 e.store(e.value(term, Env(load=load, lookup=constants, states=(begin,))), acc, nf, p)
@@ -251,10 +269,21 @@ def depthwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: 
             else:
                 e.branch(e.compare("eq", tap, e.const(last_tap, "index")), finish)
 
-        e.nest([(stage.pixels, "pixel"), (stage.tap_count, "tap"), (folded.nf, "nf")], lambda at: step(at[1], at[2]))
+        loops = [(stage.pixels, "pixel"), (folded.sf, "sf" if stage.ordered else "tap"), (folded.nf, "nf")]
+        e.nest(loops, lambda at: step(at[1], at[2]), ii)
 
-    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} channels a cycle"
-    return process(k.name, comment, tables, layer, [("in", source, pe), ("out", k.type.dtype, pe)], body)
+    often = "a cycle" if ii == 1 else f"in {ii} cycles"
+    what = f"{pe} {'outputs' if stage.ordered else 'channels'} {often}"
+    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {what}"
+    return process(k.name, comment, tables, layer, [("in", source, lanes), ("out", k.type.dtype, pe)], body)
+
+
+def _check_finite(stage: Stage, graph: KernelGraph) -> None:
+    """Padding streams in as zeros, which add nothing unless a weight isn't finite. Raises Unsupported for those."""
+    for name in stage.kernel.inputs:
+        if name not in stage.sources and not np.isfinite(graph.constant(name)).all():
+            why = "its weights hold infinities or NaN, and its padding is streamed as zeros; give it finite weights"
+            raise Unsupported([Refusal(stage.kernel.ops[0], why, 1, (stage.kernel.loc,))], graph.name)
 
 
 def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes: int) -> func.FuncOp:
@@ -292,8 +321,9 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
     return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, lanes)], body)
 
 
-def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int) -> func.FuncOp:
-    """Fill a buffer with each input, then compute the outputs in streaming order, one after the other."""
+def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: int = 1) -> func.FuncOp:
+    """Fill a buffer with each input, then compute the outputs in streaming order, one after the other. `ii`: cycles
+    between two steps of a reduction."""
     k = stage.kernel
     order = physical(k.type.rank)
 
@@ -317,7 +347,7 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int) -> fu
             return em.load(target, *at)
 
         def reduce(node: Reduce, em: Emitter, env: Env) -> SSAValue:
-            return _fold(em, node, env, iters)[node.result]
+            return _fold(em, node, env, iters, ii)[node.result]
 
         def nest(dims: Sequence[int]) -> None:
             if not dims:
@@ -361,7 +391,7 @@ def _fill(e: Emitter, stream: SSAValue, word: SSAValue, buffer: SSAValue, shape:
     nest(physical(len(shape)))
 
 
-def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue]) -> tuple[SSAValue, ...]:
+def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue], ii: int) -> tuple[SSAValue, ...]:
     start = [e.value(i, env) for i in node.init]
 
     def nest(rest: Sequence[Iter], carried: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
@@ -373,6 +403,6 @@ def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue]) -> tup
             iters[rest[0].name] = i
             return nest(rest[1:], states)
 
-        return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=1 if len(rest) == 1 else 0)
+        return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=ii if len(rest) == 1 else 0)
 
     return nest(node.iters, tuple(start))

@@ -6,6 +6,7 @@ it; any other kernel first fills a buffer. Raster order is channels last: (N, sp
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,8 +47,9 @@ def lane_chain(extent: int) -> tuple[int, ...]:
 
 def refusal(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], target: str) -> str | None:
     """Why a streaming design can't run `op` on such tensors; None when it can."""
-    if any(dtypes.is_float(t.dtype) for t in (*inputs, *outputs)):
-        return f"{op.mnemonic} works on floats; the fabric of {target} computes integers: quantize the model"
+    for kind in (*inputs, *outputs):
+        if dtypes.is_float(kind.dtype) and kind.dtype != "f32":
+            return f"{op.mnemonic} works on {kind.dtype}; of floats the fabric of {target} computes f32 only"
     if any(t.size == 0 for t in (*inputs, *outputs)):
         return f"{op.mnemonic} has a tensor without elements; a stream can't carry it"
     return None
@@ -107,6 +109,18 @@ class Stage:
         inner = {id(n) for u in (reduce.update if reduce else ()) for n in walk(u)}
         return tuple(n for n in walk(self.kernel.body) if id(n) not in inner)
 
+    @cached_property
+    def floats(self) -> bool:
+        """Whether the reduction computes with floats."""
+        reduce = self.kernel.reduce
+        return reduce is not None and any(dtypes.is_float(n.dtype) for u in reduce.update for n in walk(u))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it is a dense stage on floats, whose sums can't be split: every output has a running value, and the
+        loop over the outputs is the inner one, so that a sum may take as many cycles as there are outputs."""
+        return self.kind == "dense" and self.floats
+
     @property
     def tap_count(self) -> int:
         return prod(d.kernel for d in self.dims)
@@ -129,16 +143,21 @@ def classify(kernel: Kernel) -> Stage:
 
     Every candidate schedule asks for it again, so it is kept for as long as the kernel lives.
     """
-    known = _stages.get(id(kernel))
-    if known is None or known.kernel is not kernel:
-        known = _stages[id(kernel)] = _classify(kernel)
-        if len(_stages) > KEPT:
+    with _lock:
+        known = _stages.get(id(kernel))
+    if known is not None and known.kernel is kernel:
+        return known
+    made = _classify(kernel)
+    with _lock:
+        _stages[id(kernel)] = made
+        while len(_stages) > KEPT:
             del _stages[next(iter(_stages))]
-    return known
+    return made
 
 
 KEPT = 512  # stages; a stage keeps its kernel alive, so that its id can't name another
 _stages: dict[int, Stage] = {}
+_lock = threading.Lock()
 
 
 def _classify(kernel: Kernel) -> Stage:

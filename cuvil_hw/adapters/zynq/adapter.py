@@ -40,11 +40,11 @@ class ZynqAdapter:
         return refusal(op, inputs, outputs, profile.name)
 
     def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
-        return fold.schedules(classify(kernel))
+        return fold.schedules(classify(kernel), fabric(profile).floats)
 
     def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         stage = classify(kernel)
-        cycles = cost.cycles(stage, schedule)
+        cycles = cost.cycles(stage, schedule, fabric(profile).floats)
         family = fabric(profile)
         use = cost.resources(stage, schedule, family).axes(family)
         return Estimate(cycles / profile.clock_hz, cycles, use)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from string import Template
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.dataflow import streaming_order
+from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
@@ -25,14 +25,11 @@ from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-TOP = "top"
-
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools."""
-    name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
-    name = name if name[0].isalpha() else f"m_{name}"
-    bits = stream_bits(profile)
+    name, bits = project_name(graph), stream_bits(profile)
+    extra = ["cuvil_hls_float.h"] if has_floats(module) else []
     values = {
         "project": name,
         "top": TOP,
@@ -50,23 +47,17 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
 
     guard = f"{name.upper()}_H"
     prototype = render_declarations(module, HLS_CPP, [TOP])
-    header = f"#ifndef {guard}\n#define {guard}\n\n#include <cuvil_hls.h>\n\n{prototype}\n#endif\n"
+    includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
+    header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
     source = f'#include "{name}.h"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
     files: dict[str, bytes] = {
         f"src/{name}.h": header.encode(),
         f"src/{name}.cpp": source.encode(),
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
-        "src/cuvil_hls.h": (data.folder("hls") / "cuvil_hls.h").read_bytes(),
+        **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
-    info = {
-        "top": TOP,
-        "project": name,
-        "axis_bits": bits,
-        "inputs": [_port(graph.buffers[b]) for b in graph.inputs],
-        "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
-        "layers": [k.name for k in graph.kernels],
-    }
+    info = {**facts(graph), "axis_bits": bits}
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
@@ -79,11 +70,6 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
     synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
     return BuildPlan(files, (synthesis,), (), info)
-
-
-def _port(buffer: Buffer) -> dict[str, object]:
-    order = streaming_order(buffer.type.shape)
-    return {"name": buffer.name, "shape": list(buffer.type.shape), "dtype": buffer.type.dtype, "order": list(order)}
 
 
 def _port_table(graph: KernelGraph) -> str:

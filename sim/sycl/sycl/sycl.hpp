@@ -54,6 +54,25 @@ inline std::string pipe_name(const std::string &pretty) {
 
 }  // namespace simulation
 
+// Functions on floats. A device has its own approximations.
+using std::atan;
+using std::ceil;
+using std::cos;
+using std::erf;
+using std::exp;
+using std::expm1;
+using std::fabs;
+using std::floor;
+using std::fmod;
+using std::log;
+using std::log1p;
+using std::pow;
+using std::rint;
+using std::sin;
+using std::sqrt;
+using std::tan;
+using std::tanh;
+
 class queue {
 public:
     template <class Name, class Task> event single_task(const Task &task) {

@@ -1,0 +1,53 @@
+"""What every project of a streaming design says of it: its name, its ports, whether it computes with floats."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.builtin import AnyFloat, MemRefType
+from xdsl.ir import Attribute
+
+from cuvil_hw.adapters.fpga.stage import physical
+from cuvil_hw.ir.level2 import StreamType
+from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+TOP = "top"
+
+
+def project_name(graph: KernelGraph) -> str:
+    """The graph's name as a C identifier."""
+    name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
+    return name if name[0].isalpha() else f"m_{name}"
+
+
+def facts(graph: KernelGraph) -> dict[str, Any]:
+    """What a plan's `info` tells a device: top function, project, ports with their streaming order, layers."""
+    return {
+        "top": TOP,
+        "project": project_name(graph),
+        "inputs": [_port(graph.buffers[b]) for b in graph.inputs],
+        "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
+        "layers": [k.name for k in graph.kernels],
+    }
+
+
+def _port(buffer: Buffer) -> dict[str, Any]:
+    order = list(physical(buffer.type.rank))
+    return {"name": buffer.name, "shape": list(buffer.type.shape), "dtype": buffer.type.dtype, "order": order}
+
+
+def has_floats(module: ModuleOp) -> bool:
+    """Whether any value, memory or stream of a level2 module holds floats."""
+    return any(_is_float(v.type) for op in module.walk() for v in (*op.operands, *op.results))
+
+
+def _is_float(kind: Attribute) -> bool:
+    if isinstance(kind, MemRefType):
+        kind = kind.element_type
+    elif isinstance(kind, StreamType):
+        kind = kind.element
+    return isinstance(kind, AnyFloat)
