@@ -21,7 +21,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 
 # Importing the converter modules fills the table.
-from cuvil_hw.frontend import aten_custom, aten_elementwise, aten_nn, aten_reduce, aten_shape  # noqa: F401
+from cuvil_hw.frontend import aten_custom, aten_elementwise, aten_index, aten_nn, aten_reduce, aten_shape  # noqa: F401
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, Value, type_of_tensor
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError

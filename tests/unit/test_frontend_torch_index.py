@@ -1,0 +1,40 @@
+"""Advanced indexing, compared with eager PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("xdsl")
+
+from cuvil_hw.errors import Unsupported  # noqa: E402
+from tests.unit.torch_oracle import check, rand  # noqa: E402
+
+I = torch.tensor([[0, -1], [2, 1]])
+J = torch.tensor([1, 0])
+K = torch.tensor([[3], [-4]])
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda x, i, j, k: x[i, j],  # neighbours in front
+        lambda x, i, j, k: x[:, i, j],  # neighbours behind: their shape stays in place
+        lambda x, i, j, k: x[:, i, j, k],
+        lambda x, i, j, k: x[i, :, k],  # apart: their shape comes first
+        lambda x, i, j, k: x[j, :, :, k],
+        lambda x, i, j, k: x[i, j, :, None, 1],
+        lambda x, i, j, k: x[:, :, k],
+    ],
+)
+def test_index_tensors(pick: Any) -> None:
+    x = rand(3, 3, 4, 5)
+    check(lambda x: pick(x, I, J, K), x)  # constant indices
+    check(pick, x, I, J, K)
+
+
+def test_masks_have_no_static_shape() -> None:
+    with pytest.raises(Unsupported, match="shape"):
+        check(lambda x: x[x[:, 0] > 0], rand(2, 2))
