@@ -72,9 +72,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def type_of_tensor(t: torch.Tensor) -> TensorType:
-    """Type of a real or fake tensor. Raises Refused for dynamic extents and foreign dtypes."""
+    """Type of a real or fake tensor. A fake one may say what its extents are in open dimensions (`extents`, Size).
+    Raises Refused for dynamic extents and foreign dtypes."""
     shape = []
-    for extent in t.shape:
+    for extent in getattr(t, "extents", t.shape):
         if not isinstance(extent, int):
             raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
         shape.append(extent)
@@ -119,7 +120,9 @@ class Emitter:
         return self.emitted[id(v)][1]
 
     def op(self, op: base.Op, *values: Value) -> SSAValue:
-        return self.builder.op(op, *map(self.ssa, values), loc=self.loc)
+        result = self.builder.op(op, *map(self.ssa, values), loc=self.loc)
+        level1.annotate_shapes(result.owner, [level1.type_of(result)])
+        return result
 
     def splat(self, value: float | int | bool, kind: TensorType) -> SSAValue:
         """A tensor of one value."""

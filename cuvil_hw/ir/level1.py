@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import (
+    ArrayAttr,
     BoolAttr,
     DenseArrayBase,
     Float16Type,
@@ -45,6 +46,8 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as _ops  # noqa: F401  (fills the registry)
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ops import base
+from cuvil_hw.shapes.domain import show
+from cuvil_hw.shapes.size import Size, of
 from cuvil_hw.types import TensorType
 
 PREFIX = "cuvil.level1."
@@ -263,6 +266,12 @@ def group(
     )
     set_loc(operation, loc)
     return operation
+
+
+def annotate_shapes(operation: Operation, types: Sequence[TensorType]) -> None:
+    """Say what the extents of the results are, where they depend on open dimensions: `shapes = ["(B, 2*S)"]`."""
+    if any(isinstance(extent, Size) for t in types for extent in t.shape):
+        operation.attributes["shapes"] = ArrayAttr([StringAttr(show([of(e) for e in t.shape])) for t in types])
 
 
 def set_loc(operation: Operation, loc: str) -> None:

@@ -30,6 +30,7 @@ from cuvil_hw.ops.binary import Div, Sub
 from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
 from cuvil_hw.ops.nn import checked, contract, largest, lowest, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
+from cuvil_hw.shapes.size import broadcast
 from cuvil_hw.types import TensorType
 
 
@@ -333,7 +334,7 @@ class MatMul(Op):
         self.want(a.rank >= 2 and b.rank >= 2, f"{a} and {b} need rank 2 or more")
         self.want(a.shape[-1] == b.shape[-2], f"{a} has {a.shape[-1]} columns, {b} has {b.shape[-2]} rows")
         try:
-            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            lead = broadcast(a.shape[:-2], b.shape[:-2])
         except ValueError:
             raise self.fail(f"leading dimensions of {a} and {b} don't broadcast") from None
         dtype = result_dtype(self, a, b, None, self.acc)

@@ -82,7 +82,7 @@ class GridSample(Op):
         n = x.rank - 2
         self.want(n >= 1 and grid.rank == n + 2 and grid.shape[-1] == n, f"grid {grid} doesn't fit x {x}")
         self.want(grid.shape[0] == x.shape[0], f"batches of x {x} and grid {grid} differ")
-        self.want(min(x.shape[2:]) > 0, f"{x} has nothing to sample")
+        self.want(all(e > 0 for e in x.shape[2:]), f"{x} has nothing to sample")
         return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 
     def ends(self, size: int) -> tuple[float, float]:

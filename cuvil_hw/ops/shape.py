@@ -23,7 +23,7 @@ class Reshape(Op):
     shape: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        self.want(min(self.shape, default=0) >= 0, f"negative extent in {self.shape}")
+        self.want(all(e >= 0 for e in self.shape), f"negative extent in {self.shape}")
         self.want(prod(self.shape) == x.size, f"{x} has {x.size} elements, shape {self.shape} has {prod(self.shape)}")
         return x.with_shape(self.shape)
 
@@ -230,7 +230,7 @@ class BroadcastTo(Op):
     def infer(self, x: TensorType) -> TensorType:
         tail = self.shape[len(self.shape) - x.rank :] if x.rank <= len(self.shape) else ()
         fits = len(tail) == x.rank and all(e in (1, to) for e, to in zip(x.shape, tail, strict=True))
-        self.want(fits and min(self.shape, default=0) >= 0, f"{x} doesn't broadcast to {self.shape}")
+        self.want(fits and all(e >= 0 for e in self.shape), f"{x} doesn't broadcast to {self.shape}")
         return x.with_shape(self.shape)
 
     def evaluate(self, x: Array) -> Array:

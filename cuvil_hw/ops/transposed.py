@@ -68,7 +68,8 @@ class ConvTranspose(Op):
                 self.pads[n:], strict=True,
             )
         )  # fmt: skip
-        self.want(min(x.shape[2:]) > 0 and min(extents) >= 0, f"pads {self.pads} cut more than there is of {x}")
+        fits = all(e > 0 for e in x.shape[2:]) and all(e >= 0 for e in extents)
+        self.want(fits, f"pads {self.pads} cut more than there is of {x}")
         return TensorType((x.shape[0], out, *extents), x.dtype)
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:

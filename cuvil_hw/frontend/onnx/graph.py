@@ -24,6 +24,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.ops.custom import for_onnx
+from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
 CONTROL = ("If", "Loop", "Scan")
@@ -72,7 +73,11 @@ def load_onnx(
     )
     _convert_graph(proto.graph, scope)
     scope.refusals.check(name)
-    program = builder.finish([(o.name, scope.emitter.ssa(scope.output(o.name))) for o in proto.graph.output])
+    results = [scope.output(o.name) for o in proto.graph.output]
+    with size.untraced():
+        named = zip((o.name for o in proto.graph.output), map(scope.emitter.ssa, results), strict=True)
+        program = builder.finish(list(named))
+    program.notes["extents"] = tuple(tuple(map(size.of, v.shape)) for v in results)
     _drop_unused(program)
     if assumed:
         program.notes["assumed"] = assumed
@@ -137,6 +142,7 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
     op_type = f"{domain}.{node.op_type}" if domain else node.op_type
     label = node.name or next((o for o in node.output if o), "")
     loc = f'onnx node "{label}" ({node.op_type})'
+    size.at(loc)
     operands = [scope.values.get(i) if i else None for i in node.input]
     if any(i and v is None for i, v in zip(node.input, operands, strict=True)):
         if not _known(node, domain):

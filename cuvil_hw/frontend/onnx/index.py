@@ -117,8 +117,12 @@ def range_(n: Node, version: int) -> Value:
     start, limit, delta = (n.known_scalar(i, what) for i, what in enumerate(("start", "limit", "delta")))
     if delta == 0:
         n.refuse("a delta of 0")
-    count = max(ceil((limit - start) / delta), 0)
-    return n.const(start + np.arange(count).astype(dtypes.to_numpy(dtype)) * delta, dtype)
+    if all(isinstance(v, int) for v in (start, limit, delta)):
+        count = -((start - limit) // delta)
+        count = count if count > 0 else 0
+    else:
+        count = max(ceil((limit - start) / delta), 0)
+    return n.const(start + np.arange(count).astype(dtypes.to_numpy(dtype)) * delta, dtype, (count,))
 
 
 def eye_like(n: Node, version: int) -> Value:

@@ -129,7 +129,7 @@ def _merge(
     input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str
 ) -> list[Dim]:
     """The caller's shape, checked against the file's; binds named dimensions."""
-    shape = [int(g) for g in given]
+    shape = [g if isinstance(g, int) else int(g) for g in given]  # int() would lose what a Size is
     where = f"{what}[{input_name!r}] = {tuple(shape)}"
     if any(e < 0 for e in shape):
         raise CuvilError(f"{where}: extents can't be negative")

@@ -20,6 +20,7 @@ from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.ops.shape import BroadcastTo, Reshape, Transpose
+from cuvil_hw.shapes import arrays, size
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -68,13 +69,15 @@ def decode(tensor: TensorProto) -> tuple[Array, str]:
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor of the ONNX graph. `array`: its elements when they are known at import. `ssa`: the op that makes it.
-    `narrow`: `array` is this value broadcast. `quantized`: it is this constant through this op."""
+    `narrow`: `array` is this value broadcast. `quantized`: it is this constant through this op. `sizes`: `array` with
+    what its elements were computed from, where that are open dimensions."""
 
     type: TensorType
     array: Array | None = None
     ssa: SSAValue | None = None
     narrow: Value | None = None
     quantized: tuple[Value, Dequantize] | None = None
+    sizes: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,28 +99,53 @@ class Emitter:
         self.builder = builder
         self._placed: dict[Value, SSAValue] = {}
 
-    def const(self, array: Any, dtype: str) -> Value:
+    def const(self, array: Any, dtype: str, shape: Sequence[int] | None = None) -> Value:
+        """A known value. `shape`: its extents, where they may be open dimensions."""
         data = np.asarray(array, dtypes.to_numpy(dtype))
-        return Value(TensorType(tuple(data.shape), dtype), data)
+        return Value(TensorType(tuple(shape or data.shape), dtype), data, sizes=arrays.symbolic(array))
 
     def op(self, op: base.Op, values: Sequence[Value], loc: str) -> tuple[Value, ...]:
         types = base.infer(op, [v.type for v in values])
         known = [v.array for v in values if v.array is not None]
         if len(known) == len(values) and not isinstance(op, Quantize | Dequantize):
+            sizes = self._sizes(op, values)
             if isinstance(op, BroadcastTo):
-                return (Value(types[0], np.broadcast_to(known[0], op.shape), narrow=values[0].narrow or values[0]),)
-            if sum(t.size for t in types) <= max(LARGEST_FOLD, *(a.size for a in known)):
+                wide = np.broadcast_to(known[0], op.shape)
+                return (Value(types[0], wide, narrow=values[0].narrow or values[0], sizes=sizes),)
+            with size.untraced():
+                small = sum(t.size for t in types) <= max(LARGEST_FOLD, *(a.size for a in known))
+            if small:
                 results = base.evaluate(op, known)
-                return tuple(Value(t, base.container(a, t.dtype)) for t, a in zip(types, results, strict=True))
-        results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
+                made = [base.container(a, t.dtype) for t, a in zip(types, results, strict=True)]
+                return tuple(Value(t, a, sizes=sizes) for t, a in zip(types, made, strict=True))
+        with size.untraced():  # constants in the IR have plain extents
+            results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
+        level1.annotate_shapes(results_ssa[0].owner, types)
         quantized = (values[0], op) if isinstance(op, Dequantize) and values[0].array is not None else None
         return tuple(Value(t, ssa=s, quantized=quantized) for t, s in zip(types, results_ssa, strict=True))
+
+    def _sizes(self, op: base.Op, values: Sequence[Value]) -> Array | None:
+        """The result with what its elements were computed from; None when no open dimension is in it."""
+        if all(v.sizes is None for v in values):
+            return None
+        known = [v.array if v.sizes is None else v.sizes for v in values]
+        found = arrays.evaluate(op, [a for a in known if a is not None], dtypes.is_float(values[0].dtype))
+        if found is None:
+            self.pin(values)
+        return found if found is not None and arrays.holds_sizes(found) else None
+
+    def pin(self, values: Sequence[Value]) -> None:
+        """Only the numbers of these values are used."""
+        for v in values:
+            if v.sizes is not None:
+                size.pin(v.sizes.reshape(-1).tolist())
 
     def ssa(self, value: Value, loc: str = "") -> SSAValue:
         """The value in the program; a known value becomes a constant there, once."""
         if value.ssa is not None:
             return value.ssa
         if value not in self._placed:
+            self.pin((value,))
             if value.narrow is not None:
                 source = self.ssa(value.narrow, loc)
                 self._placed[value] = self.builder.op(BroadcastTo(value.shape), source, loc=loc)
@@ -165,14 +193,19 @@ class Node:
         array = self[i].array
         if array is None:
             self.refuse(f"{what} must be constant, but follow from values known only at run time")
+        self.emitter.pin((self[i],))
         return array
 
     def known_ints(self, i: int, what: str) -> tuple[int, ...]:
+        sizes = self[i].sizes
+        if sizes is not None:
+            return tuple(sizes.reshape(-1).tolist())
         return tuple(int(v) for v in self.known(i, what).reshape(-1))
 
     def known_scalar(self, i: int, what: str) -> Any:
         """The only element of a known operand, as a Python number."""
-        array = self.known(i, what)
+        sizes = self[i].sizes
+        array = self.known(i, what) if sizes is None else sizes
         if array.size != 1:
             self.refuse(f"{what}: one value expected, not {array.shape}")
         return array.item()
@@ -216,8 +249,8 @@ class Node:
     def emit(self, op: base.Op, *values: Value) -> Value:
         return self.emitter.op(op, values, self.loc)[0]
 
-    def const(self, array: Any, dtype: str) -> Value:
-        return self.emitter.const(array, dtype)
+    def const(self, array: Any, dtype: str, shape: Sequence[int] | None = None) -> Value:
+        return self.emitter.const(array, dtype, shape)
 
     def like(self, number: float, x: Value) -> Value:
         """A constant of x's dtype, broadcast to x's shape."""
@@ -229,7 +262,7 @@ class Node:
     def broadcast(self, *values: Value) -> list[Value]:
         """The operands at their common shape, by NumPy's rule."""
         try:
-            shape = np.broadcast_shapes(*(v.shape for v in values))
+            shape = size.broadcast(*(v.shape for v in values))
         except ValueError:
             self.refuse(f"shapes {', '.join(str(v.shape) for v in values)} don't broadcast")
         return [self.expand(v, shape) for v in values]

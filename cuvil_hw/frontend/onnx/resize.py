@@ -13,6 +13,7 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
 from cuvil_hw.ops.elementwise import work_dtype
+from cuvil_hw.shapes.size import untraced
 
 Kernel = Callable[[float], float]
 
@@ -100,17 +101,20 @@ def taps(x: Array, a: Axis, kernel: Kernel, reach: int, antialias: bool, exclude
 
 def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill: float) -> Value:
     """x resized along one axis."""
-    where = places(n, a, transform)
+    with untraced():
+        where = places(n, a, transform)
     if mode == "nearest":
-        at = np.clip(whole_places(n, where, n.attr("nearest_mode", "round_prefer_floor")), 0, a.size - 1)
-        y = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64"))
+        at = np.clip(whole_places(n, where, n.attr("nearest_mode", "round_prefer_floor")), 0, int(a.size) - 1)
+        y = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64", (a.out,)))
     else:
         if not dtypes.is_float(x.dtype):
             n.refuse(f"mode {mode!r} on {x.dtype}; cast to a float first")
         antialias, exclude = bool(n.integer("antialias", 0)), bool(n.integer("exclude_outside", 0))
         kernel, reach = (triangle, 1) if mode == "linear" else (keys(n.number("cubic_coeff_a", -0.75)), 2)
-        indices, weights = taps(where, a, kernel, reach, antialias, exclude)
-        y = n.emit(e.Resample(axis), x, n.const(indices, "i64"), n.const(weights, work_dtype(x.dtype)))
+        with untraced():
+            indices, weights = taps(where, a, kernel, reach, antialias, exclude)
+        shape = (a.out, indices.shape[1])
+        y = n.emit(e.Resample(axis), x, n.const(indices, "i64", shape), n.const(weights, work_dtype(x.dtype), shape))
     if transform != "tf_crop_and_resize":
         return y
     outside = ((where < 0) | (where > a.size - 1)).reshape([-1 if d == axis else 1 for d in range(x.rank)])
@@ -119,6 +123,8 @@ def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill
 
 def scaled(size: int, scale: float) -> int:
     """The output extent, with ONNX's rounding in single precision."""
+    if float(scale).is_integer():
+        return size * int(scale)
     return int(np.floor(np.float32(size) * np.float32(scale)))
 
 
@@ -126,7 +132,7 @@ def resize(n: Node, version: int) -> Value:
     x, mode = n[0], n.attr("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         n.refuse(f"mode {mode!r}")
-    if min(x.shape, default=1) == 0:
+    if any(s == 0 for s in x.shape):
         n.refuse(f"the empty tensor {x.shape}")
     if version < 11:  # as Upsample
         factors = _known(n, 1, "scales")
@@ -177,11 +183,12 @@ def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, ro
         if a.size == a.out and a.scale == 1 and (a.begin, a.end) == (0, 1):
             continue
         if rounding and mode == "nearest":
-            where = places(n, a, transform)
+            with untraced():
+                where = places(n, a, transform)
             if a.scale < 1 and (where != np.floor(where)).any():
                 n.refuse("which pixel is the nearest when shrinking is open before opset 11; convert the model to 11")
-            at = np.clip(np.floor(where), 0, a.size - 1)
-            x = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64"))
+            at = np.clip(np.floor(where), 0, int(a.size) - 1)
+            x = n.emit(e.Gather(axis), x, n.const(at.astype(np.int64), "i64", (a.out,)))
         else:
             x = along(n, x, axis, a, mode, transform, fill)
     return x

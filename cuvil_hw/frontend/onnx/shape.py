@@ -11,6 +11,7 @@ import numpy as np
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value, decode
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice
+from cuvil_hw.shapes.size import broadcast, clamped
 
 
 def axes_of(n: Node, version: int, since: int, operand: int = 1) -> tuple[int, ...] | None:
@@ -86,11 +87,12 @@ def slice_(n: Node, version: int) -> Value:
         steps = n.known_ints(4, "steps") if n.has(4) else (1,) * len(starts)
     if 0 in steps or not len(starts) == len(ends) == len(axes) == len(steps):
         n.refuse(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} don't go together")
-    taken = [range(s) for s in x.shape]
+    taken = [(0, s, 1) for s in x.shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         a = n.axis(axis, x.rank)
-        taken[a] = range(x.shape[a])[start:end:step]  # ONNX clamps as Python does
-    return cut(n, x, [r.start for r in taken], [len(r) for r in taken], [r.step if len(r) > 1 else 1 for r in taken])
+        first, count = clamped(start, end, step, x.shape[a])  # ONNX clamps as Python does
+        taken[a] = (first, count, step if count > 1 else 1)
+    return cut(n, x, [t[0] for t in taken], [t[1] for t in taken], [t[2] for t in taken])
 
 
 def split(n: Node, version: int) -> tuple[Value, ...]:
@@ -177,7 +179,7 @@ def _wrap(n: Node, x: Value, pads: Sequence[int]) -> Value:
 def expand(n: Node, version: int) -> Value:
     x, target = n[0], n.known_ints(1, "the target shape's values")
     try:
-        return n.expand(x, np.broadcast_shapes(x.shape, target))
+        return n.expand(x, broadcast(x.shape, target))
     except ValueError:
         n.refuse(f"can't expand {x.shape} to {target}")
 

@@ -71,6 +71,9 @@ def _touches(w: Window, spatial: Sequence[int]) -> bool:
     """Whether every window has a tap inside the input."""
     for d, size in enumerate(spatial):
         lo, hi = w.pads[d], w.pads[len(spatial) + d]
+        last = (size + lo + hi - w.reach(d)) // w.strides[d] * w.strides[d] - lo
+        if w.dilations[d] == 1 and lo < w.kernel[d] and last < size:
+            continue
         for start in range(-lo, size + hi - w.reach(d) + 1, w.strides[d]):
             if not any(0 <= start + t * w.dilations[d] < size for t in range(w.kernel[d])):
                 return False

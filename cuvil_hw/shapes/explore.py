@@ -1,0 +1,195 @@
+"""Proof that a model's shape rules hold for every size allowed, by looking at it at a few sizes.
+
+Looking at a model at some sizes gives the guards that its code took: the region of all sizes where it takes the same
+way. Sizes outside every region known so far are looked at next, until z3 says that there are none: then every allowed
+size is proven. Sizes where the model's own rules fail are a counterexample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuvil_hw.errors import CuvilError, Unsupported
+from cuvil_hw.shapes.constraint import Compare
+from cuvil_hw.shapes.domain import Domain, Shape, Sizes
+from cuvil_hw.shapes.expr import Expr, Whole, symbol, whole
+from cuvil_hw.shapes.size import Guard
+from cuvil_hw.shapes.solve import Found, Question, Unknown, typical
+
+MOST_REGIONS = 16
+_TRIES = 4  # other sizes looked at, to say where a model that fails at some sizes works
+
+
+@dataclass(frozen=True)
+class Look:
+    """A model at some sizes. `guards`: what its code compared; `outputs`: (name, shape, dtype) of each result;
+    `source`: what programs for sizes of this region are made from; `text`: level1 with symbolic extents."""
+
+    sizes: Sizes
+    guards: tuple[Guard, ...]
+    outputs: tuple[tuple[str, Shape, str], ...]
+    source: Any
+    text: str
+
+    def covers(self, sizes: Sizes) -> bool:
+        return all(g.rule.holds(sizes) for g in self.guards)
+
+
+LookAt = Callable[[Sizes], Look]
+
+
+@dataclass(frozen=True)
+class Explored:
+    """`looks`: one for each region; `proven`: together they are the whole domain; `note`: why not."""
+
+    looks: tuple[Look, ...]
+    proven: bool
+    note: str = ""
+
+    def region(self, sizes: Sizes) -> Look | None:
+        return next((look for look in self.looks if look.covers(sizes)), None)
+
+
+def explore(domain: Domain, look_at: LookAt) -> Explored:
+    """Look at the model until every size is covered. Raises CuvilError with sizes that the model doesn't take, what
+    fails there and where it holds; what `look_at` raises when it does so for every size."""
+    question = Question(domain)
+    looks: list[Look] = []
+    sizes: Found | None = typical(domain)
+    while sizes is not None:
+        try:
+            look = look_at(sizes)
+        except CuvilError as e:
+            raise _refusal(domain, look_at, looks, sizes, e) from e
+        look = _pruned(look, domain)
+        looks.append(look)
+        question.exclude([g.rule for g in look.guards])
+        if not look.covers(sizes):
+            return Explored(tuple(looks), False, f"at {domain.key(sizes)}, the model's guards can't be followed")
+        if len(looks) >= MOST_REGIONS:
+            return Explored(tuple(looks), False, _splits(looks))
+        try:
+            sizes = question.find()
+        except Unknown as e:
+            return Explored(tuple(looks), False, f"z3 can't tell whether the shape rules hold for all sizes ({e})")
+    return Explored(tuple(looks), True)
+
+
+def _pruned(look: Look, domain: Domain) -> Look:
+    """Without guards that the domain alone implies."""
+    question = Question(domain)
+    kept = tuple(g for g in look.guards if not question.always(g.rule))
+    return Look(look.sizes, kept, look.outputs, look.source, look.text)
+
+
+def _splits(looks: Sequence[Look]) -> str:
+    last = looks[-1].guards
+    pinned = [g for g in last if g.rule.op == "=="] or list(last)
+    why = f"; the last split is at {pinned[0]}" if pinned else ""
+    return f"the model goes more than {MOST_REGIONS} ways, depending on its sizes{why}"
+
+
+def _refusal(
+    domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Found, error: CuvilError
+) -> CuvilError:
+    """The error to raise for sizes that the model doesn't take."""
+    found = list(looks) or _elsewhere(domain, look_at, sizes)
+    if not found:
+        return error
+    broken = next(([g for g in look.guards if not g.rule.holds(sizes)] for look in found), [])
+    lines = [f"the model doesn't take {', '.join(f'{n} = {s}' for n, s in sizes.items())}: {_reason(error)}"]
+    needed = [_readable(g) for g in broken]
+    if needed:
+        lines.append(f"it takes sizes with {' and '.join(dict.fromkeys(needed))}")
+    lines.append(
+        f"sizes allowed are {domain}; narrow the bounds or add a constraint"
+        + (f', e.g. cuvil.Constraint("{_simple(broken[0].rule)}")' if broken else "")
+    )
+    return CuvilError("\n  ".join(lines))
+
+
+def _reason(error: CuvilError) -> str:
+    """As one line, where it is about one thing."""
+    if isinstance(error, Unsupported) and len(error.refusals) == 1:
+        refusal = error.refusals[0]
+        return f"{refusal.op} at {', '.join(refusal.where[:3])}: {refusal.reason}"
+    return str(error)
+
+
+def _elsewhere(domain: Domain, look_at: LookAt, failed: Found) -> list[Look]:
+    """Looks at other sizes than those that failed first: to tell a model that never works from one that sometimes
+    does."""
+    question, tried = Question(domain), failed
+    for _ in range(_TRIES):
+        question.exclude([Compare("==", symbol(n), whole(s)) for n, s in tried.items()])
+        # One more than a multiple fails often: powers of two are tried first.
+        try:
+            even = [Compare("==", symbol(n) % 16, whole(0)) for n in tried]
+            other = question.find(*even) or question.find()
+        except Unknown:
+            return []
+        if other is None:
+            return []
+        try:
+            return [_pruned(look_at(other), domain)]
+        except CuvilError:
+            tried = other
+    return []
+
+
+def _readable(guard: Guard) -> str:
+    rule = _simple(guard.rule)
+    return f"{rule} ({guard.where})" if guard.where else str(rule)
+
+
+def _simple(rule: Compare) -> Compare:
+    """2*(S // 2) == S said as S % 2 == 0."""
+    if rule.op not in ("==", "!="):
+        return rule
+    difference = rule.a - rule.b
+    for monomial, n in difference.terms:
+        for atom in monomial:
+            if len(monomial) == 1 and not isinstance(atom, str) and atom.op == "//" and atom.b.constant is not None:
+                k, inner = atom.b.constant, atom.a
+                rest = difference - whole(n) * (inner // k)
+                factor = -n // k if n % k == 0 else 0
+                if factor and rest == inner * factor:
+                    return Compare(rule.op, inner % k, whole(0))
+    return rule
+
+
+def fitted(outputs: Sequence[Shape], looks: Sequence[tuple[Sizes, Sequence[Sequence[int]]]]) -> tuple[Shape, ...]:
+    """Output shapes that agree with every look: an extent whose expression was lost on the way is replaced by a
+    dimension, or a·dimension + b, that gives the right numbers; by `?` where there is none."""
+    result = []
+    for i, shape in enumerate(outputs):
+        extents: list[Whole] = []
+        for d, extent in enumerate(shape):
+            points = [(sizes, shapes[i][d]) for sizes, shapes in looks if d < len(shapes[i])]
+            extents.append(extent if _agrees(extent, points) else _fit(points))
+        result.append(tuple(extents))
+    return tuple(result)
+
+
+def _agrees(extent: Whole, points: Sequence[tuple[Sizes, int]]) -> bool:
+    return all(whole(extent).value(sizes) == number for sizes, number in points)
+
+
+def _fit(points: Sequence[tuple[Sizes, int]]) -> Expr:
+    for name in points[0][0]:
+        xs = {sizes[name]: number for sizes, number in points}
+        if len(xs) < 3:
+            continue
+        (x0, y0), (x1, y1) = list(xs.items())[:2]
+        if (y1 - y0) % (x1 - x0):
+            continue
+        a = (y1 - y0) // (x1 - x0)
+        line = symbol(name) * a + (y0 - a * x0)
+        if _agrees(line, points):
+            return line
+    return symbol(UNKNOWN)
+
+
+UNKNOWN = "?"
