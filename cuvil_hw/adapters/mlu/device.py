@@ -143,7 +143,7 @@ class LoadedProgram:
         seconds = 0.0
         for sample in range(n):
             for port, array in zip(self._program.inputs, inputs, strict=True):
-                self._upload(self._at[port.name], array[sample])
+                self._upload(self._at[port.name], array[sample, ...])
             start = perf_counter()
             for kernel in self._program.info["kernels"]:
                 assert self._kernels is not None
