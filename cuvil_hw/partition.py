@@ -49,7 +49,8 @@ def split(
 
     A refused op goes to the processor when only refused ops and views lie between it and the inputs, or the outputs.
     With `float_ends`, ops on floats do so too, if the program has ends of floats: a quantize behind which it computes
-    with integers, or a dequantize up to which it does. A program without them, or of nothing but them, is the target's.
+    with integers, or a dequantize up to which it does. Of a program without them, or of nothing but them, only what
+    rearranges floats does.
     Raises Unsupported, listing every refused op, when one lies in the middle or nothing is left for the target.
     """
     ops = [o for o in program.block.ops if isinstance(o, level1.TensorOp)]
@@ -58,10 +59,14 @@ def split(
         return Partition(HostProgram((), inputs, inputs), program, HostProgram((), outputs, outputs), {})
     reasons = {o: why for o in ops if (why := refuses(o.op, _types(o.operands), _types(o.results))) is not None}
     before, after, core = _ends(ops, reasons)
-    if float_ends and any(isinstance(o.op, Quantize | Dequantize) for o in ops):
-        floats = dict.fromkeys((o for o in ops if _has_floats(o)), "")
-        wide = _ends(ops, {**floats, **reasons})
-        before, after, core = wide if wide[2] else (before, after, core)
+    if float_ends:
+        floats = [o for o in ops if _has_floats(o)]
+        quantized = any(isinstance(o.op, Quantize | Dequantize) for o in ops)
+        for wanted in (floats if quantized else [], [o for o in floats if _moves(o)]):
+            wide = _ends(ops, {**dict.fromkeys(wanted, ""), **reasons})
+            if wanted and wide[2]:
+                before, after, core = wide
+                break
     middle = [o for o in reasons if o not in before and o not in after]
     if middle or not core:
         raise Unsupported(_refusals({o: reasons[o] for o in middle or reasons}), f"{program.name} on {target}")
