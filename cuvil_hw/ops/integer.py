@@ -51,8 +51,8 @@ class _PerChannel(Op):
 class Quantize(_PerChannel):
     """real → integer: saturate(round_half_even(x / scale) + zero_point). NaN becomes the zero point.
 
-    With `zero_first`: saturate(round_half_even(x / scale + zero_point)), the sum rounded to f32, as QONNX has it. Beside
-    an odd zero point other ties go up.
+    With `zero_first`: saturate(round_half_even(x / scale + zero_point)), the sum rounded to f32, as in QONNX: beside an
+    odd zero point other ties go up.
     """
 
     mnemonic: ClassVar[str] = "quantize"

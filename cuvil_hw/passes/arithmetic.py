@@ -11,6 +11,7 @@ most
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace as with_fields
 
 import numpy as np
@@ -62,8 +63,10 @@ def combine(program: Program, operation: level1.TensorOp) -> bool:
     if any(r is not None and r.common_zero is None for r in sides):
         return False
     put = insert(program, operation)
-    make = product if name == "mul" else total
-    result = make(put, operation, sides, consts)
+    if name == "mul":
+        result = product(put, operation, sides, consts)
+    else:
+        result = total(put, name, operation.operands, sides, consts, level1.loc_of(operation))
     if result is None:
         return False
     replace(operation, result)
@@ -79,22 +82,28 @@ def reach(side: Real | None, const: Array | None) -> float:
 
 
 def total(
-    put: Inserter, operation: level1.TensorOp, sides: list[Real | None], consts: list[Array | None]
-) -> SSAValue | None:
+    put: Inserter,
+    name: str,
+    values: Sequence[SSAValue],
+    sides: Sequence[Real | None],
+    consts: Sequence[Array | None],
+    loc: str,
+) -> SSAValue:
+    """add or sub, by `name`, of two `values`, each quantized (`sides`) or constant (`consts`)."""
     reals = [s for s in sides if s is not None]
     magnitude = sum(reach(s, c) for s, c in zip(sides, consts, strict=True))
     scale = common_scale(reals, len(reals) == 2, magnitude)
     bound = math.ceil(magnitude / scale) + 2
-    dtype = accumulator(Interval(-bound, bound), level1.loc_of(operation))
+    dtype = accumulator(Interval(-bound, bound), loc)
     plain = len(reals) == 2 and all(r.scale == (scale,) and r.common_zero == 0 for r in reals)
     if plain and reals[0].type.dtype == reals[1].type.dtype:
         operands = [r.q for r in reals]
     else:
         operands = [
-            widened(put, s, scale, dtype, operation) if s is not None else on_scale(put, v, c, scale, dtype)
-            for v, s, c in zip(operation.operands, sides, consts, strict=True)
+            widened(put, s, scale, dtype, loc) if s is not None else on_scale(put, v, c, scale, dtype)
+            for v, s, c in zip(values, sides, consts, strict=True)
         ]
-    op = Add(dtype) if mnemonic(operation) == "add" else Sub(dtype)
+    op = Add(dtype) if name == "add" else Sub(dtype)
     return put.op(Dequantize((scale,), (0,)), put.op(op, *operands))
 
 
@@ -110,12 +119,12 @@ def common_scale(reals: list[Real], both: bool, magnitude: float) -> float:
     return math.ldexp(largest, -max(FRACTION, min(room, 20)))
 
 
-def widened(put: Inserter, side: Real, scale: float, dtype: str, operation: level1.TensorOp) -> SSAValue:
+def widened(put: Inserter, side: Real, scale: float, dtype: str, loc: str) -> SSAValue:
     """The operand on the common scale, without zero point."""
     zero = side.common_zero
     assert zero is not None
     ratios = [s / scale for s in side.scale]
-    return put.op(requantize(ratios, side.type, dtype, zero, 0, side.axis, level1.loc_of(operation)), side.q)
+    return put.op(requantize(ratios, side.type, dtype, zero, 0, side.axis, loc), side.q)
 
 
 def on_scale(put: Inserter, value: SSAValue, const: Array | None, scale: float, dtype: str) -> SSAValue:

@@ -1,7 +1,8 @@
 """Layers on quantized tensors as integer layers with wide accumulators. Part of integerize.py.
 
 before: conv (dequantize %x), (dequantize %w), %bias          after: dequantize (conv %x, %w, %b {acc = "i21"})
-The scale of the result is s_x · s_w per output channel; the bias is held on that scale. All of it is exact.
+The scale of the result is s_x · s_w per output channel; a bias on that grid goes into the accumulator. All of it is
+exact. Any other bias is added after the sums, on a finer scale (arithmetic.py).
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.nn import AvgPool, Conv, Linear, SumPool
 from cuvil_hw.ops.reduce import MatMul, ReduceMean, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
-from cuvil_hw.passes.edit import const_array, insert, replace, static_array
+from cuvil_hw.passes.arithmetic import total
+from cuvil_hw.passes.edit import Inserter, const_array, insert, replace, static_array
 from cuvil_hw.passes.real import Real, real
 from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, Interval, accumulator, dot_bounds, window_bounds
 
 MAX_OPERAND_BITS = 24
+LARGEST_BIAS = 2.0 ** (MAX_ACCUMULATOR_BITS - 2)
+F32_STEP, ON_GRID = 2.0**-23, 2.0**-20  # relative and absolute distance from a grid that is f32's or noise
 SAME_SCALE = 1e-5  # relative: scales are stored as f32, their product was rounded once more
 
 
@@ -43,10 +47,14 @@ def layer(program: Program, operation: level1.TensorOp) -> bool:
     zeros = w.zero[:1] if w.common_zero is not None else w.zero
     loc = level1.loc_of(operation)
     bias: Array | None = None
+    apart: Array | None = None
     if len(operation.operands) > 2:
-        bias = integer_bias(program, operation.operands[2], scale, loc)
-        if bias is None:
+        bias = integer_bias(program, operation.operands[2], scale)
+        apart = static_array(program, operation.operands[2]) if bias is None else None
+        if bias is None and apart is None:
             return False
+    if bias is not None and np.abs(bias).max(initial=0) >= LARGEST_BIAS:
+        raise too_large(loc, bias, scale)
     weights = const_array(program, w.q)
     bounds = layer_bounds(op, x.interval, x.zero[0], weights, w.interval, zeros, bias, w.type.shape)
     acc = accumulator(bounds, loc)
@@ -55,8 +63,21 @@ def layer(program: Program, operation: level1.TensorOp) -> bool:
     result = put.op(with_fields(op, x_zp=x.zero[0], w_zp=zeros, acc=acc), *operands)
     values = tuple(float(s) for s in (scale[:1] if (scale == scale[0]).all() else scale))
     axis = 1 if isinstance(op, Conv) else level1.type_of(result).rank - 1
-    replace(operation, put.op(Dequantize(values, (0,), axis), result))
+    y = put.op(Dequantize(values, (0,), axis), result)
+    if apart is not None:
+        if (np.abs(apart) / scale.max() >= LARGEST_BIAS).any():
+            raise too_large(loc, np.rint(apart / scale), scale)
+        y = biased(put, y, np.asarray(apart, np.float32), axis, loc)
+    replace(operation, y)
     return True
+
+
+def biased(put: Inserter, y: SSAValue, bias: Array, axis: int, loc: str) -> SSAValue:
+    """dequantize(…) + bias per channel along `axis`, in integers where a quantize may follow, else left as floats."""
+    kind = level1.type_of(y)
+    spread = bias.reshape([-1 if d == axis else 1 for d in range(kind.rank)])
+    constant = put.op(BroadcastTo(kind.shape), put.const(spread))
+    return total(put, "add", (y, constant), (real(y), None), (None, np.broadcast_to(spread, kind.shape)), loc)
 
 
 def layer_bounds(
@@ -75,10 +96,8 @@ def layer_bounds(
     return bounds if bias is None else bounds + Interval(min(int(bias.min()), 0), max(int(bias.max()), 0))
 
 
-def integer_bias(program: Program, value: SSAValue, scale: Array, loc: str) -> Array | None:
-    """The bias on scale s_x · s_w, as int64: the stored integers when they are on it already, else rounded to it.
-
-    Raises CuvilError, naming the layer, when no accumulator could hold it."""
+def integer_bias(program: Program, value: SSAValue, scale: Array) -> Array | None:
+    """The bias in steps of s_x · s_w, as int64, when it lies on that grid as well as f32 can tell; else None."""
     stored = real(value)
     if stored is not None and stored.common_zero is not None:
         q = const_array(program, stored.q)
@@ -87,16 +106,20 @@ def integer_bias(program: Program, value: SSAValue, scale: Array, loc: str) -> A
     known = static_array(program, value)
     if known is None:
         return None
-    exact = np.rint(np.asarray(known, np.float64) / scale)
-    if not (np.abs(exact) < 2.0 ** (MAX_ACCUMULATOR_BITS - 2)).all():
-        worst = int(np.argmax(np.where(np.isfinite(exact), np.abs(exact), np.inf)))
-        step = float(scale[worst if len(scale) > 1 else 0])
-        raise CuvilError(
-            f"layer {loc or '(unnamed)'}: bias {known[worst]:.6g} of channel {worst} is {exact[worst]:.6g} steps of "
-            f"{step:.6g} (input scale times weight scale), more than {MAX_ACCUMULATOR_BITS} bits of accumulator hold; "
-            "quantize with a larger weight scale"
-        )
-    return exact.astype(np.int64)
+    exact = np.asarray(known, np.float64) / scale
+    near = np.abs(exact - np.rint(exact)) <= np.abs(exact) * F32_STEP + ON_GRID
+    return np.rint(exact).astype(np.int64) if near.all() and (np.abs(exact) < 2.0**62).all() else None
+
+
+def too_large(loc: str, steps: Array, scale: Array) -> CuvilError:
+    """Says which bias no accumulator can hold. `steps`: the biases in units of `scale`."""
+    worst = int(np.argmax(np.where(np.isfinite(steps), np.abs(steps), np.inf)))
+    step = float(scale[worst if len(scale) > 1 else 0])
+    return CuvilError(
+        f"layer {loc or '(unnamed)'}: bias {float(steps[worst]) * step:.6g} of channel {worst} is "
+        f"{float(steps[worst]):.6g} steps of {step:.6g} (input scale times weight scale), more than "
+        f"{MAX_ACCUMULATOR_BITS} bits of accumulator hold; quantize with a larger weight scale"
+    )
 
 
 def average(program: Program, operation: level1.TensorOp) -> bool:

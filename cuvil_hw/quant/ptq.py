@@ -272,7 +272,7 @@ class _Placement:
         return Grid(math.ldexp(1.0, max(-60, min(exponent, 60))), 0, f"i{MAX_BITS}")
 
     def weights(self, operation: Operation) -> None:
-        """Constant weights as integers behind dequantize."""
+        """Constant weights as integers behind dequantize, the bias on the grid of their products with the input."""
         for i, value in enumerate(list(operation.operands[:2])):
             array = const_array(self.program, value)
             if array is None:
@@ -282,6 +282,19 @@ class _Placement:
             put = insert(self.program, operation)
             w = put.const(q, self.scheme.dtype)
             operation.operands[i] = put.op(Dequantize(scale, (0,), 0), w)
+        self.bias(operation)
+
+    def bias(self, operation: Operation) -> None:
+        """A constant bias rounded to a whole number of steps, where f32 can tell it from its neighbours."""
+        bias = const_array(self.program, operation.operands[2]) if len(operation.operands) > 2 else None
+        x, w = (scales_of(v) for v in operation.operands[:2])
+        if bias is None or x is None or w is None:
+            return
+        step = x[0] * np.asarray(w)
+        steps = bias.astype(np.float64) / step
+        rounded = np.where(np.abs(steps) < 2.0**23, np.rint(steps) * step, bias)
+        put = insert(self.program, operation)
+        operation.operands[2] = put.const(rounded.astype(np.float32), "f32")
 
     def weight_scales(self, operation: Operation, w: npt.NDArray[Any], channels: bool) -> npt.NDArray[np.float64]:
         """One scale, or one per output channel; larger where the bias would need more than 31 bits on s_x · s_w."""
@@ -294,7 +307,8 @@ class _Placement:
         scales = np.asarray([self.scheme.weight_scale(float(t)) for t in tops], np.float64)
         bias = const_array(self.program, operation.operands[2]) if len(operation.operands) > 2 else None
         if bias is not None and isinstance(self.scheme, Int8):
-            least = np.abs(bias.astype(np.float64)) / (input_scale(operation.operands[0]) * BIAS_LIMIT)
+            x = scales_of(operation.operands[0]) or (1.0,)
+            least = np.abs(bias.astype(np.float64)) / (x[0] * BIAS_LIMIT)
             scales = np.maximum(scales, least if per_channel else least.max(initial=0.0))
         return np.asarray(scales.astype(np.float32), np.float64)
 
@@ -309,12 +323,10 @@ def quantized_weights(
     return q, tuple(float(s) for s in scales)
 
 
-def input_scale(value: SSAValue) -> float:
-    """The scale of a layer's input, seen through the ops that keep it."""
+def scales_of(value: SSAValue) -> tuple[float, ...] | None:
+    """The scales of a quantized operand, seen through the ops that keep them; None where no dequantize is found."""
     operation = owner(value)
     while operation is not None and mnemonic(operation) in ONE:
         operation = owner(operation.operands[0])
     quantized = producer(operation.results[0], "dequantize") if operation is not None else None
-    if quantized is None or not isinstance(quantized.op, Dequantize):
-        return 1.0
-    return quantized.op.scale[0]
+    return quantized.op.scale if quantized is not None and isinstance(quantized.op, Dequantize) else None

@@ -106,7 +106,7 @@ def real(n: Node, q: Value, scale: Array, zero: Array) -> Value:
 
 
 def quant(n: Node, version: int) -> Value:
-    """(round(clamp(x / scale + zero point)) - zero point) · scale. One signed bit: the sign in place of the rounding."""
+    """(round(clamp(x / scale + zero point)) - zero point) · scale. One signed bit: the sign instead of rounding."""
     x = cast_to(n, n[0], "f32")
     scale, zero = parameters(n, 1, 2)
     bits, signed = float(n.known_scalar(3, "the width")), bool(n.integer("signed", 1))
