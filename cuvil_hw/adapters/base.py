@@ -5,8 +5,9 @@ Adapters know nothing of front ends or of each other; the shared partitioner and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from cuvil_hw.build import BuildPlan
@@ -23,15 +24,27 @@ if TYPE_CHECKING:
     from cuvil_hw.types import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Golden:
     """Inputs of the device program and the outputs that the NumPy meaning gives for them, for testbenches.
 
-    Each array has shape (N, *port shape), in the order of the graph's inputs and outputs.
+    Each array has shape (N, *port shape), in the order of the graph's inputs and outputs. `make` gives both; it is
+    called when an adapter asks for them.
     """
 
-    inputs: tuple[Array, ...] = ()
-    outputs: tuple[Array, ...] = ()
+    make: Callable[[], tuple[tuple[Array, ...], tuple[Array, ...]]] = lambda: ((), ())
+
+    @cached_property
+    def _made(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return self.make()
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        return self._made[0]
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        return self._made[1]
 
 
 class Adapter(Protocol):

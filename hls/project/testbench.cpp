@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "$project.h"
-
+$compare
 int main(int argc, char** argv) {
     std::FILE* file = std::fopen(argc > 1 ? argv[1] : "golden.txt", "r");
     if (!file) file = std::fopen("tb/golden.txt", "r");

@@ -16,6 +16,7 @@ from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.errors import ProfileError
 from cuvil_hw.profile import Profile
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
 from cuvil_hw.render.lang import HLS_CPP
@@ -27,8 +28,14 @@ if TYPE_CHECKING:
 
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
-    """All files of the project. Synthesis is an optional command: it needs the vendor's tools."""
+    """All files of the project. Synthesis is an optional command: it needs the vendor's tools. Raises ProfileError when
+    the streams are too narrow."""
     name, bits = project_name(graph), stream_bits(profile)
+    for port in (*graph.inputs, *graph.outputs):
+        kind = graph.buffers[port].type
+        if 8 * dtypes.to_numpy(kind.dtype).itemsize > bits:
+            problem = f"{bits} bits can't carry an element of port {port} ({kind.dtype}); take a wider stream"
+            raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
     values = {
         "project": name,
@@ -38,7 +45,8 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "clock_mhz": f"{profile.clock_hz / 1e6:g}",
         "bits": str(bits),
         "ports": _port_table(graph),
-        "body": _testbench_body(graph, bits),
+        "body": _testbench_body(graph, bits, golden),
+        "compare": _COMPARE if any(dtypes.is_float(graph.buffers[b].type.dtype) for b in graph.outputs) else "",
     }
     templates = data.folder("hls") / "project"
 
@@ -107,7 +115,36 @@ def _words(buffer: Buffer, bits: int) -> int:
     return -(-buffer.type.size * dtypes.to_numpy(buffer.type.dtype).itemsize // (bits // 8))
 
 
-def _testbench_body(graph: KernelGraph, bits: int) -> str:
+# Share of an output's largest value by which its floats may differ: the functions of hls_math.h round unlike NumPy's.
+FLOAT_TOLERANCE = 1e-5
+_COMPARE = """#include <cmath>
+#include <cstring>
+
+// Whether the floats in two words are near each other: functions may round differently in the last places.
+static bool near(unsigned long long got, unsigned long long wanted, int floats, float tolerance) {
+    for (int n = 0; n < floats; ++n) {
+        const unsigned int words[2] = {(unsigned int)(got >> (32 * n)), (unsigned int)(wanted >> (32 * n))};
+        float values[2];
+        std::memcpy(values, words, sizeof values);
+        if (words[0] == words[1] || (values[0] != values[0] && values[1] != values[1])) continue;
+        if (!(std::fabs(values[0] - values[1]) <= tolerance)) return false;
+    }
+    return true;
+}
+"""
+
+
+def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
+    """Compare a word of an output with the golden one: bits for integers."""
+    got = f"const ap_uint<{bits}> got = {buffer.name}.read().data;"
+    if not dtypes.is_float(buffer.type.dtype):
+        return [got, "++words;", "if (got != value) ++wrong;"]
+    finite = np.abs(expected[np.isfinite(expected)])
+    tolerance = FLOAT_TOLERANCE * float(finite.max(initial=0.0))
+    return [got, "++words;", f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
+
+
+def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
     ports = [graph.buffers[b] for b in (*graph.inputs, *graph.outputs)]
     lines = [f"hls::stream<ap_axiu<{bits}, 0, 0, 0> > {p.name};" for p in ports]
     for name in graph.inputs:
@@ -120,9 +157,9 @@ def _testbench_body(graph: KernelGraph, bits: int) -> str:
             f"{name}.write(word);",
         ])  # fmt: skip
     lines.append(f"{TOP}({', '.join(p.name for p in ports)});")
-    for name in graph.outputs:
-        check = [f"const ap_uint<{bits}> got = {name}.read().data;", "++words;", "if (got != value) ++wrong;"]
-        lines += _loop(graph.buffers[name], bits, check)
+    outputs = golden.outputs or [np.zeros(0) for _ in graph.outputs]
+    for name, expected in zip(graph.outputs, outputs, strict=True):
+        lines += _loop(graph.buffers[name], bits, _check(graph.buffers[name], bits, expected))
     return "\n".join(" " * 8 + line for line in lines)
 
 
