@@ -260,12 +260,6 @@ def rsqrt(e: Emitter, x: Value) -> Value:
     return e.op(ew.Reciprocal(), e.op(ew.Sqrt(), e.cast(x, e.out.dtype)))
 
 
-@converts("tan")
-def tan(e: Emitter, x: Value) -> Value:
-    x = e.cast(x, e.out.dtype)
-    return e.op(ew.Div(), e.op(ew.Sin(), x), e.op(ew.Cos(), x))
-
-
 @converts("exp2")
 def exp2(e: Emitter, x: Value) -> Value:
     return apply(e, ew.Pow(), 2, x, e.out.dtype)

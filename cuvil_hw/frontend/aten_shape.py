@@ -217,7 +217,7 @@ def padded(e: Emitter, x: Value, pad: Sequence[int], mode: str, value: float) ->
     begins, ends = _pad_lists(pad, len(shape))
     if min(*begins, *ends, 0) < 0:
         if mode != "constant":
-            e.refuse(f"negative padding {tuple(pad)} in mode {mode}; slice the tensor instead")
+            return _placed(e, x, begins, ends, "reflect" if mode == "reflect" else "replicate")
         for axis, (lo, hi) in enumerate(zip(begins, ends, strict=True)):
             x = part(e, x, axis, max(-lo, 0), max(e.shape(x)[axis] + min(lo, 0) + min(hi, 0), 0))
         begins, ends = [max(b, 0) for b in begins], [max(b, 0) for b in ends]
@@ -226,13 +226,22 @@ def padded(e: Emitter, x: Value, pad: Sequence[int], mode: str, value: float) ->
     return e.op(Pad((*begins, *ends), float(value), mode), x)
 
 
+def _placed(e: Emitter, x: Value, begins: Sequence[int], ends: Sequence[int], mode: str) -> Value:
+    """Padding that also cuts: each element from where torch itself takes it, found by padding the positions."""
+    for axis, (lo, hi) in enumerate(zip(begins, ends, strict=True)):
+        if lo or hi:
+            at = torch.arange(e.shape(x)[axis], dtype=torch.float64).reshape(1, 1, -1)
+            x = e.op(Gather(axis), x, torch.nn.functional.pad(at, (lo, hi), mode).reshape(-1).long())
+    return x
+
+
 def _wrapped(e: Emitter, x: Value, pad: Sequence[int]) -> Value:
     """Circular padding: the far end of each axis before it, the near end after it."""
     begins, ends = _pad_lists(pad, len(e.shape(x)))
     for axis, (lo, hi) in enumerate(zip(begins, ends, strict=True)):
         n = e.shape(x)[axis]
         if min(lo, hi) < 0:
-            e.refuse(f"negative circular padding {tuple(pad)}; slice the tensor instead")
+            return _placed(e, x, begins, ends, "circular")
         parts = [part(e, x, axis, n - lo, lo)] * bool(lo) + [x] + [part(e, x, axis, 0, hi)] * bool(hi)
         x = joined(e, parts, axis)
     return x

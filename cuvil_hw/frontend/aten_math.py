@@ -1,0 +1,132 @@
+"""ATen converters of functions: trigonometric, hyperbolic, by parts of numbers, shifts of bits."""
+
+from __future__ import annotations
+
+import math
+
+from cuvil_hw import dtypes
+from cuvil_hw import ops as ew
+from cuvil_hw.frontend.aten import Emitter, Value, converts
+from cuvil_hw.frontend.aten_elementwise import Operand, apply
+from cuvil_hw.ops.base import Op
+from cuvil_hw.types import TensorType
+
+FUNCTIONS: dict[str, Op] = {
+    "tan": ew.Tan(),
+    "asin": ew.Asin(),
+    "acos": ew.Acos(),
+    "atan": ew.Atan(),
+    "sinh": ew.Sinh(),
+    "cosh": ew.Cosh(),
+    "asinh": ew.Asinh(),
+    "acosh": ew.Acosh(),
+    "atanh": ew.Atanh(),
+}
+SHIFTS: dict[str, Op] = {"bitwise_left_shift": ew.ShiftLeft(), "bitwise_right_shift": ew.ShiftRight()}
+
+
+def _enter_function(target: str, op: Op) -> None:
+    @converts(target)
+    def convert(e: Emitter, x: Value) -> Value:
+        return e.op(op, e.cast(x, e.out.dtype))
+
+
+def _enter_shift(target: str, op: Op) -> None:
+    @converts(f"{target}.Tensor", f"{target}.Tensor_Scalar", f"{target}.Scalar_Tensor")
+    def convert(e: Emitter, x: Operand, by: Operand) -> Value:
+        return apply(e, op, x, by, e.out.dtype)
+
+
+for _target, _op in FUNCTIONS.items():
+    _enter_function(_target, _op)
+for _target, _op in SHIFTS.items():
+    _enter_shift(_target, _op)
+
+
+def _negative(e: Emitter, x: Value) -> Value:
+    """Whether the sign is minus, that of zero too; the sign of NaN is not defined."""
+    kind = e.type(x)
+    zero = e.splat(0, kind)
+    below = e.op(ew.Less(), x, zero)
+    if not dtypes.is_float(kind.dtype):
+        return below
+    minus_zero = e.op(ew.Equal(), e.op(ew.Reciprocal(), x), e.splat(-math.inf, kind))
+    return e.op(ew.LogicalOr(), below, minus_zero)
+
+
+@converts("signbit")
+def signbit(e: Emitter, x: Value) -> Value:
+    return e.splat(False, e.out) if e.type(x).dtype == "bool" else _negative(e, x)
+
+
+@converts("copysign.Tensor", "copysign.Scalar")
+def copysign(e: Emitter, x: Operand, sign: Operand) -> Value:
+    size = e.op(ew.Abs(), e.operand(x, e.out))
+    return e.op(ew.Where(), _negative(e, e.operand(sign, e.out)), e.op(ew.Neg(), size), size)
+
+
+@converts("atan2")
+def atan2(e: Emitter, y: Value, x: Value) -> Value:
+    """atan of the smaller over the larger side, then turned into the octant: no quotient overflows, signed zeros and
+    infinities as in C."""
+    y, x = e.operand(y, e.out), e.operand(x, e.out)
+    infinity, one, zero = (e.splat(v, e.out) for v in (math.inf, 1, 0))
+    down, left = _negative(e, y), _negative(e, x)
+    high, wide = e.op(ew.Abs(), y), e.op(ew.Abs(), x)
+    steep = e.op(ew.Greater(), high, wide)
+    small = e.op(ew.Where(), steep, wide, high)
+    large = e.op(ew.Where(), steep, high, wide)
+    ratio = e.op(ew.Div(), small, large)
+    ratio = e.op(ew.Where(), e.op(ew.Equal(), large, zero), zero, ratio)
+    both = e.op(ew.Equal(), small, infinity)
+    ratio = e.op(ew.Where(), both, one, ratio)
+    angle: Value = e.op(ew.Atan(), ratio)
+    angle = e.op(ew.Where(), steep, e.op(ew.Sub(), e.splat(math.pi / 2, e.out), angle), angle)
+    angle = e.op(ew.Where(), left, e.op(ew.Sub(), e.splat(math.pi, e.out), angle), angle)
+    angle = e.op(ew.Where(), down, e.op(ew.Neg(), angle), angle)
+    nan = e.op(ew.LogicalOr(), e.op(ew.IsNan(), y), e.op(ew.IsNan(), x))
+    return e.op(ew.Where(), nan, e.splat(math.nan, e.out), angle)
+
+
+def _without_nan(e: Emitter, op: Op, a: Operand, b: Operand) -> Value:
+    """The number where one of two is NaN."""
+    x, y = e.operand(a, e.out), e.operand(b, e.out)
+    if e.out.dtype == "bool":
+        return e.op(ew.LogicalOr() if isinstance(op, ew.Maximum) else ew.LogicalAnd(), x, y)
+    best = e.op(op, x, y)
+    if not dtypes.is_float(e.out.dtype):
+        return best
+    best = e.op(ew.Where(), e.op(ew.IsNan(), y), x, best)
+    return e.op(ew.Where(), e.op(ew.IsNan(), x), y, best)
+
+
+@converts("fmax")
+def fmax(e: Emitter, a: Value, b: Value) -> Value:
+    return _without_nan(e, ew.Maximum(), a, b)
+
+
+@converts("fmin")
+def fmin(e: Emitter, a: Value, b: Value) -> Value:
+    return _without_nan(e, ew.Minimum(), a, b)
+
+
+@converts("ldexp.Tensor")
+def ldexp(e: Emitter, x: Value, exponent: Value) -> Value:
+    power = e.op(ew.Pow(), e.splat(2, e.out), e.operand(exponent, e.out))
+    return e.op(ew.Mul(), e.operand(x, e.out), power)
+
+
+@converts("addbmm")
+def addbmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
+    """beta·c + alpha·Σ_n a[n] @ b[n]: one product over n and the inner dimension."""
+    batch, rows, inner = e.shape(a)
+    acc = "" if dtypes.is_float(e.out.dtype) else "i64"
+    wide = e.reshape(e.op(ew.Transpose((1, 0, 2)), a), (rows, batch * inner))
+    tall = e.reshape(b, (batch * inner, e.shape(b)[2]))
+    y = e.cast(e.op(ew.MatMul(acc=acc), wide, tall), e.out.dtype)
+    if alpha != 1:
+        y = e.op(ew.Mul(), y, e.splat(alpha, e.out))
+    if beta == 0:
+        return y
+    c = e.operand(c, TensorType(e.out.shape, e.out.dtype))
+    return e.op(ew.Add(), y, c if beta == 1 else e.op(ew.Mul(), c, e.splat(beta, e.out)))

@@ -1,0 +1,183 @@
+"""ATen converters of sorting, choosing by order, and running results along an axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from cuvil_hw import dtypes
+from cuvil_hw import ops as ew
+from cuvil_hw.frontend.aten import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.aten_reduce import reduced
+from cuvil_hw.ops import reduce as rd
+from cuvil_hw.ops.shape import Gather
+from cuvil_hw.types import TensorType
+
+
+def _number(e: Emitter, x: Value) -> Value:
+    """What order is told of; booleans as integers."""
+    return e.cast(x, "i8") if e.type(x).dtype == "bool" else x
+
+
+def _along(e: Emitter, x: Value, dim: int) -> tuple[Value, int]:
+    """x with at least one dimension, and the axis."""
+    shape = e.shape(x)
+    return (x, axis_of(dim, len(shape))) if shape else (e.reshape(x, (1,)), 0)
+
+
+def ordered(e: Emitter, x: Value, axis: int, count: int, largest: bool) -> tuple[Value, Value]:
+    """The first `count` along `axis` in descending or ascending order, and their positions; equal ones keep their
+    order, NaN counts as larger than everything."""
+    where = e.op(ew.PositionOf(axis, count), e.op(ew.Rank(axis, largest), _number(e, x)))
+    return e.op(ew.GatherElements(axis), x, where), where
+
+
+def _shaped(e: Emitter, values: Value, where: Value) -> tuple[Value, Value]:
+    return e.reshape(values, e.results[0].shape), e.reshape(where, e.results[1].shape)
+
+
+@converts("sort")
+def sort(e: Emitter, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+    x, axis = _along(e, x, dim)
+    return _shaped(e, *ordered(e, x, axis, e.shape(x)[axis], descending))
+
+
+@converts("sort.stable")
+def sort_stable(e: Emitter, x: Value, stable: bool | None, dim: int, descending: bool) -> tuple[Value, Value]:
+    return sort(e, x, dim, descending)
+
+
+@converts("topk")
+def topk(e: Emitter, x: Value, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Value, Value]:
+    x, axis = _along(e, x, dim)
+    return _shaped(e, *ordered(e, x, axis, k, largest))
+
+
+def _nth(e: Emitter, x: Value, axis: int, n: int, keepdim: bool) -> tuple[Value, Value]:
+    """The element of rank n in ascending order, and its position."""
+    rank = e.op(ew.Rank(axis, False), _number(e, x))
+    hit = e.op(ew.Equal(), rank, e.splat(n, e.type(rank)))
+    where = e.op(rd.ArgMax(axis, True), e.cast(hit, "i8"))
+    value = e.op(ew.GatherElements(axis), x, where)
+    return _shaped(e, value, where)
+
+
+@converts("kthvalue")
+def kthvalue(e: Emitter, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    x, axis = _along(e, x, dim)
+    return _nth(e, x, axis, k - 1, keepdim)
+
+
+def _median(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
+    """The lower of two middle elements; NaN where there is one: the first of them."""
+    n = e.shape(x)[axis]
+    rank = e.op(ew.Rank(axis, False), _number(e, x))
+    hit = e.op(ew.Equal(), rank, e.splat((n - 1) // 2, e.type(rank)))
+    score = e.cast(hit, "i8")
+    if dtypes.is_float(e.type(x).dtype):
+        nan = e.cast(e.op(ew.IsNan(), x), "i8")
+        score = e.op(ew.Add(), e.op(ew.Add(), nan, nan), score)  # any NaN before the middle element
+        score = e.op(ew.Minimum(), score, e.splat(2, e.type(score)))
+    where = e.op(rd.ArgMax(axis, True), score)
+    return e.op(ew.GatherElements(axis), x, where), where
+
+
+@converts("median.dim")
+def median_dim(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    x, axis = _along(e, x, dim)
+    return _shaped(e, *_median(e, x, axis))
+
+
+@converts("median")
+def median(e: Emitter, x: Value) -> Value:
+    size = e.type(x).size
+    if not size:
+        return e.splat(math.nan if dtypes.is_float(e.out.dtype) else dtypes.int_range(e.out.dtype)[0], e.out)
+    return e.reshape(_median(e, e.reshape(x, (size,)), 0)[0], ())
+
+
+def _running(e: Emitter, op: type[Any], x: Value, dim: int) -> Value:
+    x, axis = _along(e, e.cast(x, e.out.dtype), dim)
+    return e.reshape(e.op(op(axis), x), e.out.shape)
+
+
+@converts("cumsum")
+def cumsum(e: Emitter, x: Value, dim: int, dtype: Any) -> Value:
+    return _running(e, ew.CumSum, x, dim)
+
+
+@converts("cumprod")
+def cumprod(e: Emitter, x: Value, dim: int, dtype: Any) -> Value:
+    return _running(e, ew.CumProd, x, dim)
+
+
+def _up_to(e: Emitter, x: Value, axis: int) -> Value:
+    """(…, n, n, …): in row i the elements up to i, the last of them repeated."""
+    at = torch.arange(e.shape(x)[axis])
+    return e.op(Gather(axis), x, torch.minimum(at[:, None], at))
+
+
+def _running_extreme(e: Emitter, x: Value, dim: int, value: type[Any], position: type[Any]) -> tuple[Value, Value]:
+    """The last of equals; NaN wins from where it stands on."""
+    x, axis = _along(e, x, dim)
+    rows = _number(e, _up_to(e, x, axis))
+    where = e.op(position(axis + 1, False, True), rows)
+    last = torch.arange(e.shape(x)[axis]).reshape([-1 if d == axis else 1 for d in range(len(e.shape(x)))])
+    where = e.op(ew.Minimum(), where, e.operand(last, e.type(where)))
+    return _shaped(e, e.cast(e.op(value((axis + 1,)), rows), e.out.dtype), where)
+
+
+@converts("cummax")
+def cummax(e: Emitter, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(e, x, dim, rd.ReduceMax, rd.ArgMax)
+
+
+@converts("cummin")
+def cummin(e: Emitter, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(e, x, dim, rd.ReduceMin, rd.ArgMin)
+
+
+@converts("logcumsumexp")
+def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
+    """Each row against its own maximum, so that nothing overflows or is lost."""
+    shape = e.shape(x)
+    x, axis = _along(e, x, dim)
+    rows = _up_to(e, x, axis)
+    kind = e.type(rows)
+    n = e.shape(x)[axis]
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    mask = mask.reshape([n if d in (axis, axis + 1) else 1 for d in range(len(kind.shape))])
+    rows = e.op(ew.Where(), e.broadcast(mask, kind.shape), rows, e.splat(-math.inf, kind))
+    top = e.op(rd.ReduceMax((axis + 1,), True), rows)
+    finite = e.op(ew.Less(), e.op(ew.Abs(), top), e.splat(math.inf, e.type(top)))
+    nan = e.op(ew.IsNan(), top)
+    top = e.op(ew.Where(), e.op(ew.LogicalOr(), finite, nan), top, e.splat(0, e.type(top)))
+    low = e.op(ew.Exp(), e.op(ew.Sub(), rows, e.broadcast(top, kind.shape)))
+    total = e.op(ew.Log(), e.op(rd.ReduceSum((axis + 1,)), low))
+    return e.reshape(e.op(ew.Add(), total, e.reshape(top, e.shape(total))), shape)
+
+
+@converts("nanmedian", "nanmedian.dim", "mode")
+def order_of_unknown_length(e: Emitter, *_: Any) -> Value:
+    e.refuse("how many elements count depends on data")
+
+
+@converts("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(e: Emitter, x: Any, bounds: Value, out_int32: bool, right: bool) -> Value:
+    """How many boundaries lie below each value: those equal to it too if `right`."""
+    count = e.shape(bounds)[0]
+    shape = (*e.out.shape, count)
+    dtype = e.common_dtype(x, bounds)
+    values = e.splat(x, TensorType(shape, dtype)) if not isinstance(x, torch.Tensor) and isinstance(
+        x, bool | int | float
+    ) else e.broadcast(e.reshape(e.cast(x, dtype), (*e.shape(x), 1)), shape)
+    limits = e.broadcast(e.cast(bounds, dtype), shape)
+    # NaN lies above every boundary, and a NaN boundary above every value.
+    above = e.op(ew.Less() if right else ew.LessEqual(), values, limits)
+    below = e.cast(e.op(ew.LogicalNot(), above), e.out.dtype)
+    if dtypes.is_float(dtype):
+        nan = e.op(ew.IsNan(), limits)
+        below = e.op(ew.Where(), nan, e.splat(0, TensorType(shape, e.out.dtype)), below)
+    return reduced(e, rd.ReduceSum, below, [len(e.out.shape)])
