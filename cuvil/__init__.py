@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuvil_hw.accelerate import accelerate as accelerate
     from cuvil_hw.api import compile as compile
     from cuvil_hw.api import compile_all as compile_all
     from cuvil_hw.check import check as check
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cuvil_hw.version import VERSION as __version__
 
 _WHERE = {
+    "accelerate": ("cuvil_hw.accelerate", "accelerate"),
     "compile": ("cuvil_hw.api", "compile"),
     "compile_all": ("cuvil_hw.api", "compile_all"),
     "check": ("cuvil_hw.check", "check"),
@@ -72,6 +74,7 @@ __all__ = [
     "ToolNotFound",
     "Unsupported",
     "__version__",
+    "accelerate",
     "check",
     "compile",
     "compile_all",

@@ -1,0 +1,130 @@
+"""`accelerate`: a model whose forward runs on a target and that is in all else the model it was, for Hugging Face's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported
+from cuvil_hw.runtime.executable import Executable
+
+M = TypeVar("M")
+
+SIGNATURES = 256  # kinds of calls that one model is compiled for
+
+
+def accelerate(
+    model: M,
+    target: Any = "cpu",
+    precision: str | None = None,
+    *,
+    calibration: Any = None,
+    interface: str | None = None,
+    whole: bool = True,
+) -> M:
+    """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
+
+    The copy shares weights and submodules with `model`, which stays as it is. It keeps its class (it is an instance of
+    it), the signature of `forward`, `config`, the class of outputs, `eval`, `state_dict`, `save_pretrained`, `generate`.
+    The first call of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and
+    in the values of those that are no tensors. Weights may change between calls; the next one compiles anew. For
+    inference only: a call in training mode raises CuvilError, and so does a backward pass through its results.
+
+    `generate` runs as the model does it. Its default cache grows with every token, and each length is compiled for; a
+    cache of fixed size, `generate(…, cache_implementation="static")`, needs two programs in all.
+
+    `precision`, `calibration`, `interface`: as in `cuvil.compile`. `whole`: forward must become one program; False lets
+    Dynamo break it where Python decides on values, and what lies between the programs runs in Python. Compiled programs
+    are listed in `accelerated.cuvil_programs`, the newest last.
+
+    Raises CuvilError when `model` is no torch module, ToolNotFound without torch; the first call of a kind raises what
+    `cuvil.compile` raises, Unsupported with the model's lines above all.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as e:
+        raise ToolNotFound("Python package torch", "accelerate a model", "pip install 'cuvil-hw[torch]'") from e
+    if not isinstance(model, torch.nn.Module):
+        kind = model.__name__ if isinstance(model, type) else f"a {type(model).__name__}"
+        raise CuvilError(f"accelerate takes a torch module, such as a Hugging Face model, not {kind}")
+    original = type(model)
+    if hasattr(original, "cuvil_programs"):
+        raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")
+    programs: list[Executable] = []
+    options = {
+        "target": target,
+        "precision": precision,
+        "calibration": calibration,
+        "interface": interface,
+        "done": programs.append,
+    }
+    namespace = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        "forward": _forward(original, options, whole),
+        "cuvil_programs": programs,
+    }
+    _prepare_capture(model)
+    result = copy.copy(model)
+    result.__class__ = type(original)(original.__name__, (original,), namespace)
+    return result
+
+
+def _prepare_capture(model: Any) -> None:
+    """transformers 5 records hidden states and attentions through hooks that it installs when they are first asked for,
+    under a lock, which Dynamo can't trace. They do nothing until then."""
+    capturing = sys.modules.get("transformers.utils.output_capturing")
+    if capturing is not None and hasattr(model, "_can_record_outputs"):
+        capturing.maybe_install_capturing_hooks(model)
+
+
+def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
+    """A `forward` for a class derived from `original`. Compiled as a function of the module, so that copies of an
+    accelerated model are right, too."""
+    import torch
+    from torch._dynamo import config, exc
+
+    from cuvil_hw.frontend.dynamo import backend
+
+    compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
+    limits = {"recompile_limit": SIGNATURES, "accumulated_recompile_limit": SIGNATURES}
+
+    @functools.wraps(original.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # an outer torch.compile takes the model's own code
+            return original.forward(self, *args, **kwargs)
+        if self.training:
+            raise CuvilError(
+                f"{original.__name__} is in training mode and is compiled for inference; call .eval() first"
+            )
+        try:
+            # Beyond its limit Dynamo would run the model in PyTorch without a word.
+            with config.patch(**limits, fail_on_recompile_limit_hit=True):
+                return compiled(self, *args, **kwargs)
+        except exc.FailOnRecompileLimitHit as e:
+            raise CuvilError(
+                f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "
+                "pad inputs to a few sizes"
+            ) from e
+        except exc.TorchDynamoException as e:
+            raise _explained(e, original.__name__) from e
+
+    return forward
+
+
+def _explained(error: Exception, name: str) -> CuvilError:
+    """Dynamo's reason without its hints, in one line, with the user's line where Dynamo knows it."""
+    from cuvil_hw.frontend.dynamo_graph import user_line
+
+    lines = [line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.lstrip().startswith("Hint:")]
+    text = " ".join(" ".join(lines).split())
+    frames = [(f.filename, f.lineno or 0) for f in getattr(error, "real_stack", None) or ()]
+    where = user_line(frames)
+    return Unsupported([Refusal("forward", text, 1, (where,) if where else ())], name)
+
+
+__all__ = ["accelerate"]

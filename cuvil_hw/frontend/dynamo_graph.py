@@ -1,0 +1,280 @@
+"""One graph of Dynamo, for inputs of known shapes: what it does beside its numbers, and a module that export can trace.
+
+Dynamo's graphs write into their inputs and return views of them. A compiled program does neither: it gets arrays and
+gives fresh ones. A run on fake tensors, which hold shapes, strides and storages but no data, shows both kinds of
+effect; the caller then repeats them on the real tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_MODE_SWITCHES = {torch._C._set_grad_enabled}  # in inference they change no number
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Where a tensor lies in its storage; all in elements."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, base: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(base, self.size, self.stride, self.offset)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The output is a Python value."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Alias:
+    """The output lies in the memory of input `argument`; without `view` it is that input."""
+
+    argument: int
+    view: Strided | None
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The output is result `result` of the program, laid out as in eager mode.
+
+    `storage`: outputs of one number share one storage of `elements` elements; None: a storage of its own."""
+
+    result: int
+    place: Strided
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    storage: int | None = None
+    elements: int = 0
+
+    @property
+    def plain(self) -> bool:
+        return self.storage is None and self.place.stride == _contiguous(self.place.size)
+
+
+Output = Given | Alias | Computed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`outputs`: of the graph; `picked`: which of them the program computes; `written`: inputs that the graph writes
+    into, whose new values are the program's last results."""
+
+    outputs: tuple[Output, ...]
+    picked: tuple[int, ...]
+    written: tuple[int, ...]
+
+
+class Specialized(torch.fx.Interpreter):
+    """Runs the graph with Python numbers in place of scalars that Dynamo passes as tensors (argument `scalars`, by name
+    of their placeholder). Errors name the user's source line."""
+
+    def __init__(self, graph: torch.fx.GraphModule, scalars: Mapping[str, Any]) -> None:
+        super().__init__(graph, garbage_collect_values=False)
+        self._scalars = scalars
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        source = n.args[0] if n.args else None
+        if n.target == "item" and isinstance(source, torch.fx.Node) and source.name in self._scalars:
+            return self._scalars[source.name]
+        if n.op == "call_function" and n.target in _MODE_SWITCHES:
+            return None
+        try:
+            return super().run_node(n)
+        except CuvilError:
+            raise
+        except Exception as e:  # a fake run or a trace: whatever an op raises means that it can't be compiled
+            reason = " ".join(str(e).split("\n\n")[0].split())[:300] or type(e).__name__
+            raise Unsupported([Refusal(_name(n), reason, 1, (location(n),))], "torch.compile") from e
+
+
+def user_line(frames: Sequence[tuple[str, int]]) -> str:
+    """`model.py:12`: the innermost of (file, line) outside torch; empty where there is none."""
+    outside = [(file, line) for file, line in frames if not file.startswith((_TORCH, "<"))]
+    return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
+
+
+def location(node: torch.fx.Node) -> str:
+    """The user's line that a node comes from."""
+    return user_line([(f, int(n)) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "")])
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
+def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str, Any]) -> Plan:
+    """What the graph does with `args`: tensors, and numbers where it takes symbols. Raises Unsupported."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # A tensor that comes twice is one tensor.
+    fakes = {id(a): mode.from_tensor(a.detach(), static_shapes=True) for a in args if isinstance(a, torch.Tensor)}
+    wants_grad = torch.is_grad_enabled()
+    given = [fakes[id(a)] if isinstance(a, torch.Tensor) else a for a in args]
+    before = [(_place(f), f._version) if isinstance(f, FakeTensor) else None for f in given]
+    with mode, torch.no_grad():
+        results = Specialized(graph, scalars).run(*given)
+    written = []
+    for i, (fake, was) in enumerate(zip(given, before, strict=True)):
+        if was is not None and fake._version != was[1]:
+            written.append(i)
+        if was is not None and _place(fake) != was[0]:
+            raise _unsupported(graph, i, "the graph changes the shape or memory of this input in place")
+    owners = {_storage(f): i for i, f in reversed(list(enumerate(given))) if isinstance(f, FakeTensor)}
+    outputs: list[Output] = []
+    picked: list[int] = []
+    nodes = _output_nodes(graph)
+    for i, (value, node) in enumerate(zip(results, nodes, strict=True)):
+        if not isinstance(value, torch.Tensor):
+            outputs.append(Given(value))
+        elif _storage(value) in owners:
+            outputs.append(_alias(graph, value, given, owners[_storage(value)]))
+        else:
+            grad = wants_grad and _requires_grad(node)
+            outputs.append(Computed(len(picked), _place(value), value.dtype, value.device, grad))
+            picked.append(i)
+    return Plan(_shared(outputs, results), tuple(picked), tuple(written))
+
+
+def _output_nodes(graph: torch.fx.GraphModule) -> tuple[Any, ...]:
+    last = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+    result = last.args[0]
+    return tuple(result) if isinstance(result, list | tuple) else (result,)
+
+
+def _requires_grad(node: Any) -> bool:
+    value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+    return bool(getattr(value, "requires_grad", True))
+
+
+def _alias(graph: torch.fx.GraphModule, value: torch.Tensor, given: Sequence[Any], owner: int) -> Alias:
+    same = next((i for i, f in enumerate(given) if f is value), None)
+    if same is not None:
+        return Alias(same, None)
+    if value.dtype != given[owner].dtype:
+        raise _unsupported(graph, owner, f"a view of this input as {value.dtype} is returned")
+    return Alias(owner, _place(value))
+
+
+def _shared(outputs: Sequence[Output], values: Sequence[Any]) -> tuple[Output, ...]:
+    """Numbers the storages that several computed outputs lie in. Raises Unsupported."""
+    by_storage: dict[int, list[int]] = {}
+    for i, output in enumerate(outputs):
+        if isinstance(output, Computed):
+            by_storage.setdefault(_storage(values[i]), []).append(i)
+    result = list(outputs)
+    for number, members in enumerate(m for m in by_storage.values() if len(m) > 1):
+        dtypes = {values[i].dtype for i in members}
+        if len(dtypes) > 1:
+            names = ", ".join(sorted(map(str, dtypes)))
+            raise Unsupported([Refusal("outputs", f"views of one tensor as {names} are returned")], "torch.compile")
+        first = values[members[0]]
+        elements = first.untyped_storage().nbytes() // first.element_size()
+        for i in members:
+            o = outputs[i]
+            assert isinstance(o, Computed)
+            result[i] = Computed(o.result, o.place, o.dtype, o.device, o.requires_grad, number, elements)
+    return tuple(result)
+
+
+def _unsupported(graph: torch.fx.GraphModule, argument: int, reason: str) -> Unsupported:
+    node = [n for n in graph.graph.nodes if n.op == "placeholder"][argument]
+    return Unsupported([Refusal(f"input {source_name(node)}", reason, 1, (location(node),))], "torch.compile")
+
+
+def source_name(node: torch.fx.Node) -> str:
+    """The user's name of a placeholder: `x`, or `features.0.weight`."""
+    name = str(getattr(getattr(node.meta.get("grapharg"), "source", None), "name", node.name))
+    parts = re.findall(r"\['?([\w.]+)'?\]|\.(?!_modules|_parameters|_buffers)(\w+)", name)
+    words = [a or b for a, b in parts]
+    return ".".join(words[1:] if words[:1] == ["self"] and len(words) > 1 else words) or node.name
+
+
+def _storage(t: torch.Tensor) -> int:
+    return int(t.untyped_storage()._cdata)
+
+
+def _place(t: torch.Tensor) -> Strided:
+    return Strided(tuple(t.shape), tuple(t.stride()), int(t.storage_offset()))
+
+
+def _contiguous(size: Sequence[int]) -> tuple[int, ...]:
+    stride, step = [], 1
+    for extent in reversed(size):
+        stride.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(stride))
+
+
+class Closed(torch.nn.Module):
+    """The graph as a function of its runtime inputs: weights are attributes, numbers are fixed, nothing is written.
+
+    `fixed`: arguments that are no runtime inputs, by position. Returns the outputs that the plan picks, then the new
+    values of inputs that the graph writes into."""
+
+    def __init__(
+        self, graph: torch.fx.GraphModule, fixed: Mapping[int, Any], scalars: Mapping[str, Any], made: Plan
+    ) -> None:
+        super().__init__()
+        nodes = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        # As a submodule the graph would be traced by its own generated code, which holds no source lines.
+        self._graph = [graph]
+        self._size, self._scalars, self._plan = len(nodes), scalars, made
+        self._names: dict[int, str] = {}
+        self._numbers: dict[int, Any] = {}
+        for i, value in fixed.items():
+            if isinstance(value, torch.Tensor):
+                name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', source_name(nodes[i]))}_{i}"
+                self.register_buffer(name, value.detach(), persistent=False)
+                self._names[i] = name
+            else:
+                self._numbers[i] = value
+        for name, value in graph.named_buffers():
+            self.register_buffer("constant_" + name.replace(".", "_"), value, persistent=False)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = iter(tensors)
+        args: list[Any] = []
+        for i in range(self._size):
+            if i in self._names:
+                args.append(getattr(self, self._names[i]))
+            elif i in self._numbers:
+                args.append(self._numbers[i])
+            else:
+                value = next(given)
+                args.append(value.clone() if i in self._plan.written else value)
+        with torch.fx.traceback.preserve_node_meta():
+            results = Specialized(self._graph[0], self._scalars).run(*args)
+        return (*(results[i] for i in self._plan.picked), *(args[i] for i in self._plan.written))
+
+
+__all__ = [
+    "Alias",
+    "Closed",
+    "Computed",
+    "Given",
+    "Output",
+    "Plan",
+    "Specialized",
+    "Strided",
+    "plan",
+    "source_name",
+    "user_line",
+]
