@@ -16,7 +16,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.agilex.runtime import EMULATION, EMULATION_DEPTH, POCL, Platform, Worker, missing
 from cuvil_hw.adapters.agilex.sycl import SyclSimulator
-from cuvil_hw.adapters.fpga.streamed import empty, logical, streamed
+from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
@@ -85,9 +85,7 @@ class LoadedKernels:
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         samples = int(inputs[0].shape[0])
-        info = self._program.info
-        packed = [streamed(a, p) for a, p in zip(inputs, info["inputs"], strict=True)]
-        results = [empty(samples, p, about) for p, about in zip(self._program.outputs, info["outputs"], strict=True)]
+        packed, results = packed_for(self._program, inputs)
         total, each, at = 0.0, 0.0, 0
         with self._lock:
             while at < samples:
@@ -99,7 +97,7 @@ class LoadedKernels:
                 for result, data in zip(results, outputs, strict=True):
                     result[at : at + count] = np.frombuffer(data, result.dtype).reshape(count, *result.shape[1:])
                 total, at = total + seconds, at + count
-        return [logical(a, about) for a, about in zip(results, info["outputs"], strict=True)], total
+        return unpacked(self._program, results), total
 
     def _chunk(self) -> int:
         crossing: int = sum(s["words"] * s["bytes"] for s in self._program.info["streams"].values())

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 from cuvil_hw import data, dtypes
-from cuvil_hw.adapters.fpga.streamed import empty, logical, streamed
+from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.cache import cached_build
@@ -80,15 +80,13 @@ class LoadedSycl:
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         samples = int(inputs[0].shape[0])
-        info = self._program.info
-        packed = [streamed(a, p) for a, p in zip(inputs, info["inputs"], strict=True)]
-        results = [empty(samples, p, about) for p, about in zip(self._program.outputs, info["outputs"], strict=True)]
+        packed, results = packed_for(self._program, inputs)
         start = perf_counter()
         with self._lock:
             for at in range(0, samples, MOST_SAMPLES):
                 self._call([a[at : at + MOST_SAMPLES] for a in (*packed, *results)])
         seconds = perf_counter() - start
-        return [logical(a, about) for a, about in zip(results, info["outputs"], strict=True)], seconds
+        return unpacked(self._program, results), seconds
 
     def _call(self, arrays: Sequence[Array]) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

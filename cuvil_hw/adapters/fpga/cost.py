@@ -154,13 +154,15 @@ def cycles(stage: Stage, schedule: Schedule, cores: Cores) -> int:
     lanes_in, lanes_out = fold.lanes(stage, schedule)
     ii = fold.interval(schedule)
     if stage.kind == "buffered":
-        inner = ii
+        inner: float = ii
         for i in stage.kernel.reduction_iters:
             inner *= i.extent
         reduce = stage.kernel.reduce
-        if reduce is not None and stage.floats:  # the next output starts when this one is through
-            inner += sum(latency(e, cores) for e in (*reduce.update[:1], stage.kernel.body))
-        return sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * inner
+        if reduce is not None and stage.floats:  # the next outputs start when these are through
+            across = stage.side_by_side
+            fill = sum(latency(e, cores) for e in (*reduce.update, stage.kernel.body))
+            inner += fill / across + (2 if across > 1 else 0)
+        return ceil(sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * inner)
     fold_out = stage.channels_out // lanes_out
     if stage.kind == "map":
         return stage.pixels * fold_out
@@ -308,5 +310,8 @@ def _buffered(use: Use, stage: Stage, fabric: Fabric) -> None:
         memory(use, fabric, kind.size, bits(kind.dtype), "bram" if kind.size > 128 else "lutram")
     use.lut += 250
     use.ff += 250
+    reduce = stage.kernel.reduce
+    for start in reduce.init if reduce is not None and stage.side_by_side > 1 else ():
+        memory(use, fabric, stage.side_by_side, bits(start.dtype), "lutram")
     nodes = list(walk(stage.kernel.body))
     _arithmetic(use, [n for n in nodes if not isinstance(n, Load)], stage, fabric, 1)

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import FunctionType, IntegerAttr, ModuleOp, StringAtt
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.fpga import cost, fifo, fold, process
+from cuvil_hw.adapters.fpga.buffered import buffered
 from cuvil_hw.adapters.fpga.fifo import Counts, Edge
 from cuvil_hw.adapters.fpga.stage import Stage, classify, physical
 from cuvil_hw.adapters.fpga.window import ring, window
@@ -152,7 +153,7 @@ def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule:
             build = lambda: process.elementwise(s, graph, tables, layer, lanes_out)  # noqa: E731
             needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
         case _:
-            build = lambda: process.buffered(s, graph, tables, layer, ii)  # noqa: E731
+            build = lambda: buffered(s, graph, tables, layer, ii)  # noqa: E731
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     net.nodes.append(Node(k.name, ins, (out,), build, needs, s.kind == "buffered"))
 

@@ -17,7 +17,7 @@ def schedules(stage: Stage, cores: Cores) -> Iterator[Schedule]:
     """All foldings of a stage: outputs and inputs a cycle, where the weights live, what multiplies. `cores`: the float
     operators of the family; with them the cycles between two steps, where that is more than one."""
     if stage.kind == "buffered":
-        yield Schedule((), (("kind", "buffered"), *_interval(stage, cores, 1)))
+        yield Schedule((), (("kind", "buffered"), *_interval(stage, cores, stage.side_by_side)))
         return
     for pe in lane_chain(stage.channels_out):
         if pe > MAX_LANES:

@@ -15,10 +15,10 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.fpga.folded import Folded, read_constant
-from cuvil_hw.adapters.fpga.stage import Stage, physical
+from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce
+from cuvil_hw.ir.expr import Expr, Load
 from cuvil_hw.ir.traverse import retype
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -100,6 +100,12 @@ def drain(name: str, tables: Tables, dtype: str, words: int, lanes: int) -> func
         e.loop(words, "i", lambda _, __: e.do(level2.StreamReadOp(args[0], w)), pipeline=1)
 
     return process(name, "read what no result depends on", tables, 0, [("in", dtype, lanes)], body)
+
+
+def meets_after(memory: SSAValue, steps: int) -> None:
+    """Say that iterations of the loop around it meet in `memory` only so many steps apart."""
+    if steps > 1 and isinstance(memory.owner, Operation):
+        memory.owner.attributes["cuvil.distance"] = IntegerAttr(steps, i32)
 
 
 def native(dtype: str) -> str:
@@ -230,8 +236,8 @@ def running(
         x = e.alloca((lanes,), source, "x", word=True)
         y = e.alloca((pe,), k.type.dtype, "y", word=True)
         acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(1,))
-        if stage.floats and folded.nf > 1 and isinstance(acc.owner, Operation):
-            acc.owner.attributes["cuvil.distance"] = IntegerAttr(folded.nf, i32)
+        if stage.floats:
+            meets_after(acc, folded.nf)
 
         def step(tap: SSAValue, nf: SSAValue) -> None:
             def fetch() -> None:
@@ -319,90 +325,3 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
     ]
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"
     return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, lanes)], body)
-
-
-def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: int = 1) -> func.FuncOp:
-    """Fill a buffer with each input, then compute the outputs in streaming order, one after the other. `ii`: cycles
-    between two steps of a reduction."""
-    k = stage.kernel
-    order = physical(k.type.rank)
-
-    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
-        held: dict[str, SSAValue] = {}
-        for arg, name in zip(args, stage.sources, strict=False):
-            kind = graph.buffers[name].type
-            held[name] = e.alloca(kind.shape or (1,), kind.dtype, f"{name}_held")
-            word = e.alloca((1,), kind.dtype, f"{name}_word", word=True)
-            _fill(e, arg, word, held[name], kind.shape)
-        y = e.alloca((1,), k.type.dtype, "y", word=True)
-        iters: dict[str, SSAValue] = {}
-
-        def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
-            kind = graph.buffers[leaf.buffer].type
-            target = held.get(leaf.buffer)
-            if target is None:
-                data = graph.constant(leaf.buffer).reshape(kind.shape or (1,))
-                target = em.table(data, kind.dtype, f"{k.name}_{leaf.buffer}")
-            at = [em.value(i, env) for i in leaf.index] or [em.const(0, "index")]
-            return em.load(target, *at)
-
-        def reduce(node: Reduce, em: Emitter, env: Env) -> SSAValue:
-            return _fold(em, node, env, iters, ii)[node.result]
-
-        def nest(dims: Sequence[int]) -> None:
-            if not dims:
-                e.store(e.value(k.body, Env(dict(iters), load, None, reduce)), y, e.const(0, "index"))
-                e.do(level2.StreamWriteOp(args[-1], y))
-                return
-            it = k.iterators[dims[0]]
-
-            def inner(i: SSAValue, _: Any) -> None:
-                iters[it.name] = i
-                nest(dims[1:])
-
-            e.loop(it.extent, it.name, inner, pipeline=1 if len(dims) == 1 and not k.reduce else 0)
-
-        nest(order)
-
-    ins = [
-        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, 1)
-        for n, s in enumerate(stage.sources)
-    ]
-    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: buffered, one element at a time"
-    return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, 1)], body)
-
-
-def _fill(e: Emitter, stream: SSAValue, word: SSAValue, buffer: SSAValue, shape: tuple[int, ...]) -> None:
-    at: dict[int, SSAValue] = {}
-
-    def nest(dims: Sequence[int]) -> None:
-        if not dims:
-            e.do(level2.StreamReadOp(stream, word))
-            place = [at[d] for d in range(len(shape))] or [e.const(0, "index")]
-            e.store(e.load(word, e.const(0, "index")), buffer, *place)
-            return
-
-        def inner(i: SSAValue, _: Any) -> None:
-            at[dims[0]] = i
-            nest(dims[1:])
-
-        e.loop(shape[dims[0]], f"d{dims[0]}", inner, pipeline=1 if len(dims) == 1 else 0)
-
-    nest(physical(len(shape)))
-
-
-def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue], ii: int) -> tuple[SSAValue, ...]:
-    start = [e.value(i, env) for i in node.init]
-
-    def nest(rest: Sequence[Iter], carried: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
-        if not rest:
-            inner = Env({**env.iters, **iters}, env.load, env.lookup, env.reduce, carried)
-            return tuple(e.value(u, inner) for u in node.update)
-
-        def step(i: SSAValue, states: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
-            iters[rest[0].name] = i
-            return nest(rest[1:], states)
-
-        return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=ii if len(rest) == 1 else 0)
-
-    return nest(node.iters, tuple(start))

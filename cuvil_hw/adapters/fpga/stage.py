@@ -122,6 +122,13 @@ class Stage:
         return self.kind == "dense" and self.floats
 
     @property
+    def side_by_side(self) -> int:
+        """Outputs of a buffered stage whose reductions take turns: floats along the innermost streamed dimension."""
+        if self.kind != "buffered" or not self.floats or not self.kernel.type.rank:
+            return 1
+        return channels(self.kernel.type)
+
+    @property
     def tap_count(self) -> int:
         return prod(d.kernel for d in self.dims)
 

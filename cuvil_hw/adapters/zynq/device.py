@@ -14,9 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from cuvil_hw import dtypes
+from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.adapters.zynq import simbuild
 from cuvil_hw.adapters.zynq.hw import Board
 from cuvil_hw.adapters.zynq.simbuild import FLAGS, build_simulation, host_flags
@@ -82,34 +80,20 @@ class LoadedSimulation:
         self._program = program
         self._faster = faster
         self._part = 1  # samples that the first library runs at a time
-        self._orders = [tuple(p["order"]) for p in program.info["inputs"]]
-        self._orders_out = [tuple(p["order"]) for p in program.info["outputs"]]
         self._lock = threading.Lock()
         self._totals: dict[str, dict[str, int]] = {}
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
-        outs = self._program.outputs
         samples = int(inputs[0].shape[0])
-        packed = [
-            np.ascontiguousarray(a.transpose(0, *(d + 1 for d in order)))
-            for a, order in zip(inputs, self._orders, strict=True)
-        ]
-        streamed = [
-            np.empty((samples, *(p.shape[d] for d in order)), dtypes.to_numpy(p.dtype))
-            for p, order in zip(outs, self._orders_out, strict=True)
-        ]
+        packed, results = packed_for(self._program, inputs)
         start = perf_counter()
         with self._lock:
             done = 0
             while done < samples:
-                done += self._run_part(packed, streamed, done, samples)
+                done += self._run_part(packed, results, done, samples)
             if samples:
                 self._count()
-        seconds = perf_counter() - start
-        return [
-            np.ascontiguousarray(a.transpose(0, *(d + 1 for d in np.argsort(order))))
-            for a, order in zip(streamed, self._orders_out, strict=True)
-        ], seconds
+        return unpacked(self._program, results), perf_counter() - start
 
     def _run_part(self, inputs: Sequence[Array], outputs: Sequence[Array], first: int, samples: int) -> int:
         """Run samples from `first` on, and return how many: all that are left, but few while a faster library is in
