@@ -4,8 +4,8 @@ before: %1 = conv %x, %w; %2 = batch_norm %1, …         after: %2 = conv %x, %
 before: %1 = conv %x, %w; %2 = add %1, broadcast(%c)    after: %2 = conv %x, %w, %c
 before: %2 = batch_norm %x, …                           after: %2 = add (mul %x, broadcast(%s)), broadcast(%b)
 
-A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) take a bias, but no
-factor: that would undo their quantization.
+A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) stay so: their scales
+take the magnitude of a factor, their integers its sign.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.binary import Add, Mul
+from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.norm import BatchNorm
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes import dce
 from cuvil_hw.passes.edit import (
     Array,
+    Inserter,
     const_array,
     insert,
     mnemonic,
@@ -123,10 +125,37 @@ def into_layer(
         bias = np.asarray(known, np.float64)
     put = insert(program, operation)
     if scaled:
-        weights = const_array(program, w)
-        if weights is None:
+        by_factor = multiplied(program, put, w, factor)
+        if by_factor is None:
             return None
-        w = put.const(weights.astype(np.float64) * factor.reshape(-1, *[1] * (weights.ndim - 1)), kind.dtype)
+        w = by_factor
     return put.op(
         layer.op, layer.operands[0], w, put.const(bias * factor + offset, kind.dtype), loc=level1.loc_of(layer)
     )
+
+
+def multiplied(program: Program, put: Inserter, w: SSAValue, factor: Array) -> SSAValue | None:
+    """Constant weights times one factor per output channel, the first dimension."""
+    weights = const_array(program, w)
+    if weights is not None:
+        shaped = factor.reshape(-1, *[1] * (weights.ndim - 1))
+        return put.const(weights.astype(np.float64) * shaped, level1.type_of(w).dtype)
+    behind = producer(w, "dequantize")
+    if behind is None or not isinstance(behind.op, Dequantize):
+        return None
+    stored, kind = const_array(program, behind.operands[0]), level1.type_of(behind.operands[0])
+    if stored is None or any(behind.op.zero_point) or (len(behind.op.scale) > 1 and behind.op.axis != 0):
+        return None
+    scale = np.abs(factor) * np.asarray(behind.op.scale)
+    if not (scale <= np.finfo(np.float32).max).all():
+        return None
+    dead = scale < np.finfo(np.float32).tiny  # channels that give nothing: f32 holds no such scale
+    shaped = np.where(dead, 0, np.sign(factor)).astype(np.int64).reshape(-1, *[1] * (stored.ndim - 1))
+    integers = stored.astype(np.int64) * shaped
+    lo, hi = dtypes.int_range(kind.dtype)
+    width = dtypes.int_width(kind.dtype)
+    if integers.size and not lo <= integers.min() <= integers.max() <= hi and width is not None:
+        kind = kind.with_dtype(f"i{width[1] + 1}")  # -128 has no opposite of 8 bits
+    least = scale[~dead].min(initial=1.0)
+    scales = tuple(float(s) for s in np.where(dead, least, scale).astype(np.float32))
+    return put.op(Dequantize(scales, (0,), 0), put.const(integers, kind.dtype))

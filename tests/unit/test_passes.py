@@ -107,6 +107,26 @@ def test_batch_norm_goes_into_the_convolution_as_torch_computes_it() -> None:
     np.testing.assert_allclose(evaluate(p, [x])[0], model(torch.tensor(x)).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_factor_goes_into_the_scales_of_dequantized_weights_and_its_sign_into_their_integers() -> None:
+    b = builder(1, 3, 4, 4)
+    stored = np.int8(RNG.integers(-128, 128, (4, 3, 3, 3)))
+    stored[1, 0, 0, 0] = -128  # has no opposite of 8 bits
+    w = b.op(ops.Dequantize((0.5, 0.25, 1e-30, 0.125), (0,), 0), b.const(stored))
+    y = b.op(CONV, b.input(0), w)
+    params = [np.float32([2, -3, 1e-30, 0]), f32(4), f32(4), np.float32([1, 4, 1, 1])]
+    p = b.finish([("y", b.op(ops.BatchNorm(1e-5), y, *[b.const(v) for v in params]))])
+    x = f32(1, 3, 4, 4)
+    want = evaluate(p, [x])[0]
+    run_pipeline(p, ["batch-norm"])
+    assert kinds(p) == {"dequantize": 1, "conv": 1}
+    (conv,) = [o for o in p.ops() if edit.mnemonic(o) == "conv"]
+    weights = edit.producer(conv.operands[1], "dequantize")
+    assert weights is not None
+    assert level1.type_of(weights.operands[0]).dtype == "i9"
+    assert max(weights.op.scale) < 2  # type: ignore[attr-defined]
+    np.testing.assert_allclose(evaluate(p, [x])[0], want, rtol=1e-5, atol=1e-5)
+
+
 def test_batch_norm_after_a_shared_convolution_leaves_it_alone() -> None:
     b = builder(1, 3, 4, 4)
     y = b.op(CONV, b.input(0), b.const(f32(2, 3, 3, 3)))

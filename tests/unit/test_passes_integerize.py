@@ -255,6 +255,31 @@ def test_weight_zero_points_may_differ_by_channel() -> None:
     np.testing.assert_array_equal(evaluate(p, [x0])[0].ravel(), want)
 
 
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_bias_between_the_steps_of_coarse_sums_counts(relu: bool) -> None:
+    """Two-bit weights and inputs of scale 1: rounding the bias to a whole number would move every result."""
+    b, x = quantized_input((1, 6), 1.0, 0, "i2")
+    rng = np.random.default_rng(0)
+    w, bias = rng.integers(-1, 2, (40, 6)), rng.uniform(-1, 1, 40).astype(np.float32)
+    dq = b.op(ops.Dequantize((1.0, *[0.7] * 39), (0,), 0), b.const(w.astype(np.int8), "i2"))
+    y = b.op(ops.Linear(), x, dq, b.const(bias))
+    y = b.op(ops.Relu(), y) if relu else y
+    p = b.finish([("y", b.op(ops.Quantize((1 / 16,), (0,), "i8"), y))])
+    x0 = np.int8([[1, -2, 0, 1, -1, 1]])
+    want = evaluate(p, [x0])[0]
+    run_pipeline(p, STEPS)
+    assert floats(p) == []
+    np.testing.assert_array_equal(evaluate(p, [x0])[0], want)
+
+
+def test_a_bias_without_a_quantizer_after_it_stays_exact() -> None:
+    b, x = quantized_input((1, 2), 1.0, 0, "i2")
+    dq = b.op(ops.Dequantize((1.0,), (0,), 0), b.const(np.int8([[1, -1]]), "i2"))
+    p = b.finish([("y", b.op(ops.Linear(), x, dq, b.const(np.float32([0.3]))))])
+    run_pipeline(p, STEPS)
+    np.testing.assert_allclose(evaluate(p, [np.int8([[1, 0]])])[0], [[1.3]], atol=2**-16)
+
+
 def test_a_huge_bias_widens_the_accumulator_or_names_the_layer() -> None:
     def build(bias: float) -> Program:
         b, x = quantized_input((1, 1), 1e-4, 0)
