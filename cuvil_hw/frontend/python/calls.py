@@ -1,0 +1,423 @@
+"""Calls, attributes and containers while a function is traced: the user's functions are rewritten when they are called,
+NumPy's get arrays that NumPy dispatches, others run as they are; what can't be compiled is refused with its line."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from cuvil_hw.frontend.python import flow, libraries
+from cuvil_hw.frontend.python.arrays import Array, as_tensor, constants, torch_dtype
+from cuvil_hw.frontend.python.changes import MUTATING, change, container
+from cuvil_hw.frontend.python.conditions import TRUE
+from cuvil_hw.frontend.python.number import Number, math_function, number
+from cuvil_hw.frontend.python.outside import outside
+from cuvil_hw.frontend.python.rewrite import rewritten
+from cuvil_hw.frontend.python.source import Function, of_user, read, rebuilt
+from cuvil_hw.frontend.python.trace import current, memory, refuse
+from cuvil_hw.frontend.python.values import constant, truth
+
+_DEPTH = 64  # calls of one function inside each other, each under a condition on tensors
+_POW = math.pow  # torch.export puts a function of its own in its place while it traces
+_depth: dict[types.CodeType, int] = {}
+_VIEWS = frozenset(
+    "view reshape t transpose permute squeeze unsqueeze expand expand_as flatten narrow select split chunk unbind "
+    "diagonal view_as detach contiguous to float double half int long bool swapaxes movedim unflatten".split()
+)
+_DATA_SHAPE = frozenset("nonzero argwhere masked_select unique unique_consecutive tolist bincount".split())
+
+
+def made(function: Any) -> Any:
+    """Mark a function that stands in rewritten code: it is rewritten already."""
+    if isinstance(function, Function):
+        function.__dict__["__cuvil__"] = True
+    return function
+
+
+def converted(function: Any) -> Any:
+    """A function of the user's, rewritten; anything else as it is."""
+    wrapped = getattr(function, "__cuvil_wrapped__", None)
+    if wrapped is not None:
+        return converted(wrapped)
+    if isinstance(function, types.MethodType):
+        inner = converted(function.__func__)
+        return function if inner is function.__func__ else types.MethodType(inner, function.__self__)
+    if isinstance(function, functools.partial):
+        return functools.partial(call, function.func, *function.args, **function.keywords)
+    if not of_user(function) or function.__dict__.get("__cuvil__"):
+        return function
+    from cuvil_hw.frontend.python import helpers
+
+    source = read(function)
+    return made(rebuilt(function, source, rewritten(source.node), helpers))
+
+
+def call(f: Any, /, *args: Any, **kwargs: Any) -> Any:
+    wrapped = getattr(f, "__cuvil_wrapped__", None)
+    if wrapped is not None:
+        return call(wrapped, *args, **kwargs)
+    special = _SPECIAL.get(f) if isinstance(f, types.BuiltinFunctionType | type) else None
+    if special is not None:
+        return special(*args, **kwargs)
+    if isinstance(f, types.MethodType):
+        if isinstance(f.__self__, torch.Tensor):
+            return _torch(f, f.__name__, args, kwargs, f.__self__)
+        if isinstance(f.__self__, Array | Number):
+            return _array_method(f, args, kwargs)
+        return call(f.__func__, f.__self__, *args, **kwargs) if isinstance(f.__func__, Function) else f(*args, **kwargs)
+    if isinstance(f, functools.partial):
+        return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
+    if isinstance(f, Function):
+        if f.__dict__.get("__cuvil__") or of_user(f):
+            return _of_user(converted(f), args, kwargs)
+    elif isinstance(f, torch.nn.Module):
+        with patched(f):
+            return f(*args, **kwargs)
+    elif isinstance(f, functools._lru_cache_wrapper):
+        return call(f.__wrapped__, *args, **kwargs)
+    elif not isinstance(f, type) and of_user(getattr(type(f), "__call__", None)):
+        return call(type(f).__call__, f, *args, **kwargs)
+    return _library(f, args, kwargs)
+
+
+def _of_user(f: Function, args: Any, kwargs: Any) -> Any:
+    code = f.__code__
+    _depth[code] = _depth.get(code, 0) + 1
+    try:
+        if _depth[code] > _DEPTH and current().mask != TRUE:
+            refuse(f"recursion of {f.__name__}", "its end depends on tensors; write it as a while loop")
+        return f(*args, **kwargs)
+    finally:
+        _depth[code] -= 1
+
+
+@contextmanager
+def patched(module: torch.nn.Module) -> Iterator[None]:
+    """The forwards of a module and its submodules rewritten meanwhile, where they are the user's."""
+    changed = []
+    for m in module.modules():
+        if of_user(type(m).forward) and "forward" not in m.__dict__:
+            m.__dict__["forward"] = types.MethodType(converted(type(m).forward), m)
+            changed.append(m)
+        for tensor in (*m.parameters(recurse=False), *m.buffers(recurse=False)):
+            if not constant(tensor):
+                current().frozen[memory(tensor)] = f"a weight of {type(m).__name__}"
+    try:
+        yield
+    finally:
+        for m in changed:
+            del m.__dict__["forward"]
+
+
+def _library(f: Any, args: Any, kwargs: Any) -> Any:
+    name = getattr(f, "__name__", type(f).__name__)
+    libraries.check(f)
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, torch.Tensor):
+        return _torch(f, name, args, kwargs, owner)
+    if isinstance(owner, list | dict | set) or type(owner).__name__ == "deque":
+        if name in MUTATING:
+            container(owner, f".{name}()")
+        return _owned(f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()}))
+    root = libraries.root(f)
+    if root == "numpy":
+        return _numpy(f, name, args, kwargs)
+    if root == "math" and any(isinstance(a, torch.Tensor | Array | Number) for a in args):
+        return _math(f, name, args)
+    if root == "torch" or isinstance(f, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return _torch(f, name, args, kwargs, args[0] if args else None)
+    if isinstance(owner, str) and _traced((args, kwargs)):
+        refuse(f"str.{name}", "a text can't hold values that depend on tensors")
+    return _owned(f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()}))
+
+
+def _owned(value: Any) -> Any:
+    if isinstance(value, list | dict | set):
+        current().owned.setdefault(id(value), (value, current().mask))
+    return value
+
+
+def _traced(values: Any) -> bool:
+    return any(isinstance(x, torch.Tensor | Array | Number) for x in pytree.tree_leaves(values))
+
+
+def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
+    """A function of torch, or a method of a tensor."""
+    bound = isinstance(getattr(f, "__self__", None), torch.Tensor)
+    if name in ("from_numpy", "as_tensor", "asarray", "tensor") and args and not isinstance(args[0], torch.Tensor):
+        return _to_tensor(f, name, args, kwargs)
+    if name == "compile":
+        refuse("torch.compile", "inside a compiled function; call the function itself")
+    if name in _DATA_SHAPE or (name == "where" and len(args) == (0 if bound else 1)):
+        refuse(name, "the shape of its result depends on the values; use torch.where with three arguments, or masks")
+    if bound and name == "item":
+        return _item(f.__self__)
+    if bound and name == "numpy":
+        return Array(f.__self__)
+    if kwargs.get("out") is not None:
+        refuse(name, "out= isn't supported; assign the result")
+    args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
+    inplace = name.endswith("_") and not name.endswith("__") or kwargs.get("inplace") is True
+    if inplace and isinstance(first, torch.Tensor):
+        return change(first, lambda: f(*args, **kwargs), f"{name}()")
+    result = f(*args, **kwargs)
+    if isinstance(first, torch.Tensor) and constant(first) and name in _VIEWS:
+        for t in pytree.tree_leaves(result):
+            if isinstance(t, torch.Tensor) and not constant(t):
+                current().frozen[memory(t)] = "a tensor from outside of the function"
+                current().keep.append(t)
+    return result
+
+
+def _item(tensor: torch.Tensor) -> Any:
+    if constant(tensor):
+        return tensor.item()
+    if tensor.numel() != 1:
+        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    kind: type = bool if tensor.dtype == torch.bool else float if tensor.is_floating_point() else int
+    return number(Number(tensor.reshape(()), float), kind) if kind is float else _whole(tensor.reshape(()), kind)
+
+
+def _whole(tensor: torch.Tensor, kind: type) -> Number:
+    return Number(tensor if kind is bool else tensor.to(torch.int64), kind)
+
+
+def _to_tensor(f: Any, name: str, args: Any, kwargs: Any) -> Any:
+    value = args[0]
+    if not _traced(value):
+        return f(*args, **kwargs)
+    if isinstance(value, Array) and name != "tensor":
+        tensor = value.tensor
+        value.alive[0] = False  # the tensor shares memory with the array and may be written to
+    elif isinstance(value, Number):
+        tensor = value.beside(None)
+    elif isinstance(value, Array):
+        tensor = value.tensor.clone()
+    else:
+        parts = [x if isinstance(x, torch.Tensor) else _to_tensor(torch.tensor, "tensor", (x,), {}) for x in value]
+        tensor = torch.stack([p.to(functools.reduce(torch.promote_types, [q.dtype for q in parts])) for p in parts])
+    dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _numpy(f: Any, name: str, args: Any, kwargs: Any) -> Any:
+    if isinstance(f, type) and issubclass(f, np.generic):
+        if args and _traced(args):
+            return Array(Array.of(args[0]).astype(f).tensor, scalar=True)
+        return f(*args, **kwargs)
+    if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "copy") and args and _traced(args[0]):
+        return _array(name, args, kwargs)
+    if name in ("full", "full_like") and _traced((args, kwargs)):
+        return _full(name, args, kwargs)
+    args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
+    tensors = any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves((args, kwargs)))
+    if not tensors:
+        return constants(f(*args, **kwargs))
+    plain = pytree.tree_map(lambda x: Array(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    result = constants(f(*plain[0], **plain[1]))
+    # An element function of a tensor gives a tensor, as Tensor.__array_wrap__ does.
+    return result.tensor if isinstance(f, np.ufunc) and isinstance(result, Array) else result
+
+
+def _array(name: str, args: Any, kwargs: Any) -> Array:
+    given = args[0]
+    array = Array.of(given)
+    dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+    fresh = name in ("array", "copy") and kwargs.get("copy", True) is not False
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        return Array(array.tensor.to(torch_dtype(dtype)))
+    if array.scalar or (fresh and array is given) or (fresh and isinstance(given, torch.Tensor)):
+        return Array(array.tensor.clone(), None if array.known is None else np.array(array.known))
+    return array
+
+
+def _full(name: str, args: Any, kwargs: Any) -> Array:
+    shape, value = args[0], kwargs.get("fill_value", args[1] if len(args) > 1 else None)
+    like = Array.of(shape) if name == "full_like" else None
+    dtype = kwargs.get("dtype") or (like.dtype if like is not None else None)
+    filled = Array.of(value)
+    wanted = like.shape if like is not None else (shape,) if isinstance(shape, int) else tuple(shape)
+    tensor = filled.tensor.expand(wanted).clone()
+    return Array(tensor if dtype is None else tensor.to(torch_dtype(dtype)))
+
+
+def _math(f: Any, name: str, args: Any) -> Any:
+    first = _as_number(args[0], float)
+    return math_function(name, first, args[1:]) if isinstance(first, Number) else f(first, *args[1:])
+
+
+def _array_method(f: Any, args: Any, kwargs: Any) -> Any:
+    return f(*args, **kwargs)
+
+
+def _as_number(value: Any, kind: type) -> Any:
+    """int(), float() of something traced."""
+    if isinstance(value, Array):
+        value = value.item()
+    elif isinstance(value, torch.Tensor):
+        value = _item(value)
+    if not isinstance(value, Number):
+        return kind(value)
+    if kind is bool:
+        return flow.as_value(flow.Cond(truth(value)))
+    if kind is int and value.kind is float:
+        return Number(torch.trunc(value.tensor).to(torch.int64), int)
+    return number(value, kind)
+
+
+def _range(*args: Any) -> Any:
+    plain = [_as_number(a, int) if isinstance(a, torch.Tensor | Array | Number) else a for a in args]
+    if not any(isinstance(a, Number) for a in plain):
+        return range(*plain)
+    start, stop, step = plain[0] if len(plain) > 1 else 0, plain[min(len(plain), 2) - 1], (*plain, 1, 1, 1)[2]
+    step = plain[2] if len(plain) > 2 else 1
+    if isinstance(step, Number):
+        refuse("range", "its step is read from a tensor")
+    return flow.TracedRange(start, stop, step)
+
+
+def _extreme(better: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        values = list(args[0]) if len(args) == 1 else list(args)
+        if kwargs or not _traced(values):
+            if _traced(values):
+                refuse(name, "with key= or default= of values that depend on tensors; use torch's or NumPy's function")
+            return getattr(builtins, name)(*args, **{k: converted(v) for k, v in kwargs.items()})
+        best = values[0]
+        for value in values[1:]:
+            best = flow.choose(better(value, best), lambda value=value: value, lambda best=best: best)
+        return best
+
+    return apply
+
+
+def _any(values: Any) -> Any:
+    return flow.as_value(flow.any_of(*(lambda v=v: v for v in list(values))))
+
+
+def _all(values: Any) -> Any:
+    return flow.as_value(flow.all_of(*(lambda v=v: v for v in list(values))))
+
+
+def _sorted(values: Any, /, **kwargs: Any) -> Any:
+    values = list(values)
+    if _traced(values) and "key" not in kwargs:
+        refuse("sorted", "orders values that depend on tensors; use torch.sort or np.sort")
+    return _owned(sorted(values, **{k: converted(v) for k, v in kwargs.items()}))
+
+
+def _filter(function: Any, values: Any) -> Any:
+    return iter([v for v in values if flow.static(v if function is None else call(function, v))])
+
+
+def _map(function: Any, *values: Any) -> Any:
+    return iter([call(function, *v) for v in zip(*values, strict=False)])
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    return any(issubclass(_type(value), k) for k in (kinds if isinstance(kinds, tuple) else (kinds,)))
+
+
+def _type(value: Any, *rest: Any) -> Any:
+    if isinstance(value, Array):
+        return value.dtype.type if value.scalar else np.ndarray
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        return torch.Tensor
+    return value.kind if isinstance(value, Number) else type(value)
+
+
+def _container(kind: type) -> Callable[..., Any]:
+    return lambda *args, **kwargs: _owned(kind(*args, **kwargs))
+
+
+def _text(kind: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: kind(*map(shown, args), **kwargs)
+
+
+def _refused(name: str, reason: str) -> Callable[..., Any]:
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        refuse(name, reason)
+
+    return apply
+
+
+def _round(value: Any, digits: Any = None) -> Any:
+    if isinstance(value, Array):
+        return np.round(value, digits or 0) if digits is not None else _as_number(np.rint(value), int)  # type: ignore
+    if isinstance(value, torch.Tensor):
+        return round(value) if digits is None else torch.round(value, decimals=digits)
+    if not isinstance(value, Number):
+        return round(value) if digits is None else round(value, digits)
+    if digits is not None:
+        refuse("round", "to digits, of a number read from a tensor; use torch.round")
+    return Number(torch.round(number(value, float).tensor).to(torch.int64), int)
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    range: _range,
+    int: lambda *a, **k: _as_number(a[0], int) if a and _traced(a[0]) else int(*a, **k),
+    float: lambda *a: _as_number(a[0], float) if a and _traced(a[0]) else float(*a),
+    bool: lambda *a: flow.as_value(flow.Cond(truth(a[0]))) if a else False,
+    max: _extreme(lambda a, b: a > b, "max"),
+    min: _extreme(lambda a, b: a < b, "min"),
+    any: _any,
+    all: _all,
+    sorted: _sorted,
+    filter: _filter,
+    map: _map,
+    round: _round,
+    isinstance: _isinstance,
+    type: _type,
+    list: _container(list),
+    dict: _container(dict),
+    set: _container(set),
+    str: _text(str),
+    repr: _text(repr),
+    format: _text(format),
+    getattr: lambda o, n, *d: attribute(o, n) if hasattr(o, n) or not d else d[0],
+    setattr: _refused("setattr", "a compiled function can't change attributes; return the new value"),
+    print: _refused("print", "a compiled program can't print; return the value"),
+    open: _refused("open", "a compiled program can't read or write files; pass the data as an argument"),
+    input: _refused("input", "a compiled program can't ask; pass the value as an argument"),
+    eval: _refused("eval", "code in a text can't be compiled"),
+    exec: _refused("exec", "code in a text can't be compiled"),
+}
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """`owner.name`."""
+    if isinstance(owner, torch.Tensor) and name in ("data", "grad"):
+        refuse(f".{name}", "isn't supported in a compiled function")
+    value = _POW if owner is math and name == "pow" else getattr(owner, name)
+    if isinstance(owner, torch.Tensor) and constant(owner) and isinstance(value, torch.Tensor) and not constant(value):
+        current().frozen[memory(value)] = "a tensor from outside of the function"
+        current().keep.append(value)
+    if isinstance(value, list | dict | set) and not isinstance(owner, torch.Tensor | Array):
+        current().outside.setdefault(id(value), (value, name))
+    return outside(value, name)
+
+
+def new(value: Any) -> Any:
+    """A list, dict or set that the function makes."""
+    return _owned(value)
+
+
+def shown(value: Any) -> Any:
+    """A value in a text."""
+    if isinstance(value, Array) and value.known is not None:
+        return value.known
+    if isinstance(value, Number | Array) or (isinstance(value, torch.Tensor) and not constant(value)):
+        refuse("a text", "can't hold values that depend on tensors")
+    return value
+
+
+assert math.sqrt and as_tensor

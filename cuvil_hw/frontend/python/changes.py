@@ -1,0 +1,213 @@
+"""In-place changes while a function is traced: only where the code at hand runs, and never of what isn't the function's."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuvil_hw.frontend.python import indexing
+from cuvil_hw.frontend.python.arrays import Array
+from cuvil_hw.frontend.python.conditions import TRUE
+from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.source import is_library
+from cuvil_hw.frontend.python.trace import current, memory, refuse
+from cuvil_hw.frontend.python.values import Choice, constant
+
+_INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd,
+    "Sub": operator.isub,
+    "Mult": operator.imul,
+    "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod,
+    "Pow": operator.ipow,
+    "MatMult": operator.imatmul,
+    "BitAnd": operator.iand,
+    "BitOr": operator.ior,
+    "BitXor": operator.ixor,
+    "LShift": operator.ilshift,
+    "RShift": operator.irshift,
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": operator.pow,
+    "MatMult": operator.matmul,
+    "BitAnd": operator.and_,
+    "BitOr": operator.or_,
+    "BitXor": operator.xor,
+    "LShift": operator.lshift,
+    "RShift": operator.rshift,
+}
+MUTATING = frozenset(
+    "append extend insert remove pop clear sort reverse update setdefault popitem add discard "
+    "difference_update intersection_update symmetric_difference_update __setitem__ __delitem__ "
+    "appendleft popleft extendleft rotate".split()
+)
+
+
+def change(tensor: torch.Tensor, action: Callable[[], Any], what: str, rebinds: bool = False) -> Any:
+    """Do what changes `tensor` in place, with effect only where the code at hand runs in Python. `rebinds`: the variable
+    at hand is set to the tensor afterwards."""
+    trace = current()
+    if constant(tensor):
+        refuse(what, "changes a tensor from outside of the function; copy it first (x = x.clone())")
+    if memory(tensor) in trace.frozen:
+        refuse(what, f"changes {trace.frozen[memory(tensor)]}; copy it first")
+    if memory(tensor) in trace.merged:
+        _alone(tensor, what, rebinds)
+    if trace.mask == TRUE:
+        return action()
+    old = tensor.clone()
+    result = action()
+    tensor.copy_(torch.where(trace.conditions.tensor(trace.mask), tensor, old))
+    return result
+
+
+def _alone(tensor: torch.Tensor, what: str, rebinds: bool) -> None:
+    """Refuse to change a tensor that was chosen between two others where Python would change one of those under
+    another name."""
+    trace = current()
+    sources = set(trace.merged[memory(tensor)])
+    while new := {m for s in sources for m in trace.merged.get(s, ())} - sources:
+        sources |= new
+    reason = (
+        "changes in place what one of two ways chose, and the chosen one is known by another name too; "
+        "write y = y + … instead, or copy it on both ways"
+    )
+    if not rebinds or sources & trace.inputs or sources & set(trace.frozen):
+        refuse(what, reason)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            names = {k: v for k, v in frame.f_locals.items() if not k.startswith("__")}
+            for value in names.values():
+                if not _is_source_of(value, tensor) and _memories(value) & sources:
+                    refuse(what, reason)
+        frame = frame.f_back
+
+
+def _is_source_of(value: Any, tensor: torch.Tensor) -> bool:
+    if not isinstance(value, Choice):
+        return False
+    return any(memory(tensor) in _memories(v) for v in value.settled.values())
+
+
+def _memories(value: Any, depth: int = 4) -> set[int]:
+    """Memory of the tensors in a value."""
+    if isinstance(value, torch.Tensor):
+        return set() if constant(value) else {memory(value)}
+    if isinstance(value, Array):
+        return {memory(value.tensor)}
+    if depth == 0:
+        return set()
+    if isinstance(value, Choice):
+        return _memories(value.then, depth - 1) | _memories(value.other, depth - 1)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return {m for part in parts for m in _memories(part, depth - 1)}
+
+
+def container(value: Any, what: str) -> None:
+    """Allow a change of a list, dict or set. Raises Unsupported where it isn't the function's own, or where it would
+    happen on some ways only."""
+    trace = current()
+    if isinstance(trace.outside.get(id(value), (None, None))[1], str):
+        refuse(what, "changes a container from outside of the function; return what should change instead")
+    if trace.mask == TRUE:
+        return
+    _, born = trace.owned.get(id(value), (None, TRUE))
+    if not trace.conditions.implies(born, trace.mask):
+        refuse(
+            what,
+            "under a condition that depends on tensors: the length or content would be known at run time only; "
+            "use arrays and where, or build a new container on both ways",
+        )
+
+
+def augment(name: str, old: Any, value: Any) -> Any:
+    """`old += value`."""
+    if isinstance(old, torch.Tensor):
+        other = value.tensor if isinstance(value, Array) else value
+        return change(old, lambda: _INPLACE[name](old, other), "an assignment such as +=", rebinds=True)
+    if isinstance(old, Array):
+        if old.scalar:
+            return _BINARY[name](old, value)
+        known = old.known
+        fixed = known is not None and current().mask == TRUE and not isinstance(value, torch.Tensor | Number)
+        if fixed and isinstance(value, Array):
+            fixed, value = (False, value) if value.known is None else (True, value)
+        result = change(old.tensor, lambda: _INPLACE[name](old, value), "an assignment such as +=", rebinds=True)
+        if fixed and isinstance(known, np.ndarray):
+            _INPLACE[name](known, value.known if isinstance(value, Array) else value)
+            old.alive[0] = True
+        return result
+    if isinstance(old, list | dict | set):
+        container(old, "an assignment such as +=")
+    return _INPLACE[name](old, value)
+
+
+def set_item(owner: Any, index: Any, value: Any) -> Any:
+    """`owner[index] = value`; the owner."""
+    what = "an assignment to a subscript"
+    if isinstance(owner, Array):
+        if owner.scalar:
+            raise TypeError(f"'numpy.{owner.dtype}' object does not support item assignment")
+        change(owner.tensor, lambda: indexing.set_(owner, index, value), what, rebinds=True)
+    elif isinstance(owner, torch.Tensor):
+        given = value.tensor if isinstance(value, Array | Number) else value
+        parts = index if isinstance(index, tuple) else (index,)
+        taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
+        change(owner, lambda: operator.setitem(owner, taken, given), what, rebinds=True)
+    elif isinstance(owner, np.ndarray):
+        refuse(what, "changes an array from outside of the function; copy it first (np.array(x))")
+    else:
+        container(owner, what)
+        owner[index] = value
+    return owner
+
+
+def augment_item(name: str, owner: Any, index: Any, later: Callable[[], Any]) -> Any:
+    """`owner[index] += value`; the owner."""
+    old = get_item(owner, index)
+    value = later()
+    if isinstance(old, Array | torch.Tensor) and isinstance(owner, Array | torch.Tensor):
+        return set_item(owner, index, _BINARY[name](old, value))
+    return set_item(owner, index, augment(name, old, value))
+
+
+def get_item(owner: Any, index: Any) -> Any:
+    """`owner[index]`."""
+    from cuvil_hw.frontend.python.outside import outside
+
+    if isinstance(owner, torch.Tensor):
+        parts = index if isinstance(index, tuple) else (index,)
+        taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
+        result = owner[taken]
+        if constant(owner):
+            current().frozen[memory(result)] = "a tensor from outside of the function"
+            current().keep.append(result)
+        return result
+    if isinstance(owner, np.ndarray):
+        owner = outside(owner, "an array")
+    if isinstance(owner, Array):
+        return indexing.get(owner, index)
+    if isinstance(index, Number | torch.Tensor) or (isinstance(index, Array) and index.known is None):
+        if isinstance(owner, list | tuple):
+            refuse("a subscript", f"chooses from a {type(owner).__name__} by a value read from tensors; stack it first")
+        refuse("a subscript", f"looks up a value read from tensors in a {type(owner).__name__}")
+    return outside(owner[index], "")
+
+
+def del_item(owner: Any, index: Any) -> None:
+    container(owner, "del")
+    del owner[index]

@@ -1,0 +1,334 @@
+"""What rewritten control flow does while a function is traced: one side where the condition is known, else both."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cuvil_hw.frontend.python.arrays import Array
+from cuvil_hw.frontend.python.conditions import FALSE, TRUE
+from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.trace import current, refuse, where, wrong
+from cuvil_hw.frontend.python.values import Cond, Choice, merged, select, settle, truth
+
+MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
+Later = Callable[[], Any]
+
+
+class Branch:
+    """A decision. `first` and `second` enter its sides and say whether they can run at all."""
+
+    def __init__(self, node: int) -> None:
+        self.node, self.outer = node, current().mask
+        self.entered = [False, False]
+
+    def first(self) -> bool:
+        return self._enter(0, self.node)
+
+    def second(self) -> bool:
+        current().mask = self.outer
+        return self._enter(1, current().conditions.negate(self.node))
+
+    def _enter(self, side: int, node: int) -> bool:
+        trace = current()
+        mask = trace.conditions.both(trace.mask, node)
+        if mask == FALSE:
+            return False
+        trace.mask = mask
+        self.entered[side] = True
+        return True
+
+    def merge(self, names: tuple[str, ...], then: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Leave the decision; the variables after it."""
+        trace = current()
+        trace.mask = trace.conditions.both(self.outer, trace.assumed)
+        if not self.entered[0]:
+            return other
+        if not self.entered[1]:
+            return then
+        return tuple(merged(self.node, a, b) for a, b in zip(then, other, strict=True))
+
+
+def branch(test: Any) -> Branch:
+    return Branch(truth(test))
+
+
+def _under(node: int, later: Later) -> Any:
+    """Evaluate under a condition."""
+    trace = current()
+    outer = trace.mask
+    trace.mask = trace.conditions.both(outer, node)
+    try:
+        return later()
+    finally:
+        trace.mask = trace.conditions.both(outer, trace.assumed)
+
+
+def _joined(parts: Iterable[Later], stop: int) -> Cond:
+    """Conditions one after another, each under those before it, until one of them can only be `stop`."""
+    conditions = current().conditions
+    result = conditions.negate(stop)
+    for part in parts:
+        going = result if stop == FALSE else conditions.negate(result)
+        if current().never(going):
+            break
+        node = _under(going, lambda part=part: truth(part()))  # type: ignore[misc]
+        result = conditions.both(result, node) if stop == FALSE else conditions.either(result, node)
+    return Cond(result)
+
+
+def all_of(*parts: Later) -> Cond:
+    return _joined(parts, FALSE)
+
+
+def any_of(*parts: Later) -> Cond:
+    return _joined(parts, TRUE)
+
+
+def none_of(*values: Any) -> Cond:
+    conditions = current().conditions
+    node = FALSE
+    for value in values:
+        node = conditions.either(node, truth(value))
+    return Cond(conditions.negate(node))
+
+
+def as_value(cond: Cond) -> Any:
+    """A condition as Python's True or False, or as what is read from a tensor."""
+    trace = current()
+    if trace.always(cond.node):
+        return True
+    if trace.never(cond.node):
+        return False
+    return Number(trace.conditions.tensor(cond.node), bool)
+
+
+def not_(test: Any) -> Any:
+    return as_value(none_of(test))
+
+
+def and_(*parts: Later) -> Any:
+    return _value_of(parts, False)
+
+
+def or_(*parts: Later) -> Any:
+    return _value_of(parts, True)
+
+
+def _value_of(parts: tuple[Later, ...], stop: bool) -> Any:
+    """Python's `and`, `or`: the value that decided."""
+    value = parts[0]()
+    for i in range(1, len(parts)):
+        node = truth(value)
+        going = current().conditions.negate(node) if stop else node
+        if current().never(going):
+            return value
+        rest = _under(going, lambda i=i: _value_of(parts[i:], stop))  # type: ignore[misc]
+        if current().always(going):
+            return rest
+        if _is_flag(value) and _is_flag(rest) and type(value) is not type(rest):
+            conditions = current().conditions
+            both = conditions.choose(going, truth(rest), truth(value))
+            return Number(conditions.tensor(both), bool)
+        return select(going, rest, value, "the result of and, or")
+    return value
+
+
+def _is_flag(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and value.ndim == 0
+    if isinstance(value, Array):
+        return value.dtype == bool and value.ndim == 0
+    return isinstance(value, bool) or (isinstance(value, Number) and value.kind is bool)
+
+
+def choose(test: Any, then: Later, other: Later) -> Any:
+    """`then if test else other`."""
+    trace, node = current(), truth(test)
+    if trace.always(node):
+        return then()
+    if trace.never(node):
+        return other()
+    a, b = _under(node, then), _under(trace.conditions.negate(node), other)
+    return select(node, a, b, "the value of the conditional expression")
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Is": operator.is_,
+    "IsNot": operator.is_not,
+    "In": lambda a, b: _within(a, b),
+    "NotIn": lambda a, b: not_(_within(a, b)),
+}
+
+
+def _within(a: Any, b: Any) -> Any:
+    """`a in b`."""
+    if isinstance(b, list | tuple) and any(isinstance(x, torch.Tensor | Array | Number) for x in (a, *b)):
+        return as_value(any_of(*(lambda x=x: a == x for x in b)))  # type: ignore[misc]
+    if isinstance(b, Array):
+        return as_value(Cond(truth((b == a).any())))
+    if isinstance(a, torch.Tensor | Array | Number) and not isinstance(b, torch.Tensor):
+        refuse("in", f"looks for a value that depends on tensors in a {type(b).__name__}")
+    return operator.contains(b, a)
+
+
+def compare(left: Any, names: tuple[str, ...], *rest: Later) -> Any:
+    """A chain of comparisons: each operand once, and only while all before hold."""
+    if len(names) == 1:
+        return _COMPARISONS[names[0]](left, rest[0]())
+    values = [left]
+
+    def part(i: int) -> Any:
+        values.append(rest[i]())
+        return _COMPARISONS[names[i]](values[i], values[i + 1])
+
+    return and_(*(lambda i=i: part(i) for i in range(len(names))))  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A trip of a loop: `going`: whether the loop got here; `exists`: whether there is an item; `value`: the item."""
+
+    going: Cond
+    exists: Any
+    value: Any
+
+
+class Trips:
+    """The trips of a loop. One that a tensor may end runs as long as it could, `max_trips` at most; a call that needs
+    more fails."""
+
+    def __init__(self, values: Iterator[tuple[Any, Any]], fixed: bool) -> None:
+        self.values, self.fixed, self.going, self.counted, self.all = values, fixed, Cond(TRUE), 0, 0
+
+    def __iter__(self) -> Iterator[Item]:
+        for exists, value in self.values:
+            yield Item(self.going, exists, value)
+
+    def over(self, branch: Branch) -> bool:
+        trace = current()
+        if trace.never(branch.node):
+            return True
+        self.all += 1
+        if not trace.always(branch.node):
+            self.counted += 1
+        if self.counted > trace.max_trips and not self.fixed:
+            trace.demand(
+                trace.conditions.negate(branch.node),
+                f"{where()}: a loop needs more than {trace.max_trips} trips, which is what it was compiled for; "
+                "compile with a larger max_trips",
+            )
+            return True
+        if self.all > MANY:
+            wrong(f"a loop made {MANY:,} trips while it was traced, and no tensor ends it")
+        self.going = Cond(branch.node)
+        return False
+
+
+def trips() -> Trips:
+    def forever() -> Iterator[tuple[Any, Any]]:
+        while True:
+            yield True, None
+
+    return Trips(forever(), fixed=False)
+
+
+@dataclass(frozen=True)
+class TracedRange:
+    """A range whose stop is read from a tensor."""
+
+    start: Any
+    stop: Any
+    step: int
+
+    def __iter__(self) -> Iterator[Any]:
+        refuse("range", "its length is read from a tensor; iterate over it with a plain for statement")
+
+
+def items(values: Any) -> Trips:
+    """The trips of `for item in values`."""
+    if isinstance(values, TracedRange):
+        return Trips(_counting(values), fixed=False)
+    return Trips(((True, v) for v in listed(values)), fixed=True)
+
+
+def _counting(r: TracedRange) -> Iterator[tuple[Any, Any]]:
+    at = r.start
+    while True:
+        yield (at < r.stop if r.step > 0 else at > r.stop), at
+        at = at + r.step
+
+
+def listed(values: Any) -> Any:
+    if isinstance(values, Array | torch.Tensor) and not values.ndim:
+        raise TypeError("iteration over a 0-d array or tensor")
+    return values
+
+
+def static(test: Any) -> bool:
+    """The condition of a comprehension."""
+    node = truth(test)
+    if current().always(node):
+        return True
+    if not current().never(node):
+        refuse("the condition of a comprehension", "depends on tensors, so that the length of the result would; use where")
+    return False
+
+
+def check(test: Any, message: Later | None = None) -> None:
+    """`assert`."""
+    trace, node = current(), truth(test)
+    if trace.always(node):
+        return
+    text = str(message()) if message is not None else ""
+    if trace.never(node) and trace.mask == TRUE:
+        raise AssertionError(text) if text else AssertionError
+    trace.demand(node, f"{where()}: assertion failed{f': {text}' if text else ''}", AssertionError)
+
+
+def raises(error: Later) -> Any:
+    """`raise`: the exception, where it is raised for sure. Else a check at run time, and from here on it is known that
+    this way wasn't taken."""
+    trace, made = current(), error()
+    if trace.mask == TRUE:
+        return made
+    kind = made if isinstance(made, type) else type(made)
+    text = "" if isinstance(made, type) else str(made)
+    trace.demand(FALSE, f"{where()}: {kind.__name__}{f': {text}' if text else ''}", kind)
+    trace.assumed = trace.conditions.both(trace.assumed, trace.conditions.negate(trace.mask))
+    return None
+
+
+def result(value: Any) -> Any:
+    return settle(value, "the result")
+
+
+__all__ = [
+    "Choice",
+    "all_of",
+    "and_",
+    "any_of",
+    "branch",
+    "check",
+    "choose",
+    "compare",
+    "items",
+    "listed",
+    "none_of",
+    "not_",
+    "or_",
+    "raises",
+    "result",
+    "static",
+    "trips",
+]

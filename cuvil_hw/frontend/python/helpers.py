@@ -1,0 +1,62 @@
+"""What rewritten code calls, under the name source.HELPERS."""
+
+from __future__ import annotations
+
+from builtins import slice as slice
+
+from cuvil_hw.frontend.python.calls import attribute, call, made, new, shown
+from cuvil_hw.frontend.python.changes import augment, augment_item, del_item, get_item, set_item
+from cuvil_hw.frontend.python.flow import (
+    all_of,
+    and_,
+    any_of,
+    branch,
+    check,
+    choose,
+    compare,
+    items,
+    listed,
+    none_of,
+    not_,
+    or_,
+    raises,
+    result,
+    static,
+    trips,
+)
+from cuvil_hw.frontend.python.outside import get, outer
+from cuvil_hw.frontend.python.values import NEVER, UNSET
+
+__all__ = [
+    "NEVER",
+    "UNSET",
+    "all_of",
+    "and_",
+    "any_of",
+    "attribute",
+    "augment",
+    "augment_item",
+    "branch",
+    "call",
+    "check",
+    "choose",
+    "compare",
+    "del_item",
+    "get",
+    "get_item",
+    "items",
+    "listed",
+    "made",
+    "new",
+    "none_of",
+    "not_",
+    "or_",
+    "outer",
+    "raises",
+    "result",
+    "set_item",
+    "shown",
+    "slice",
+    "static",
+    "trips",
+]

@@ -1,0 +1,244 @@
+"""A Python function and example arguments → a program, the structure of its result, and what it raises."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+
+from cuvil_hw.errors import CuvilError, Unsupported
+from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.calls import call
+from cuvil_hw.frontend.python.check import check
+from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.outside import outer
+from cuvil_hw.frontend.python.source import Function, is_library, place
+from cuvil_hw.frontend.python.trace import Trace, memory, tracing
+from cuvil_hw.frontend.torch_export import load_torch
+from cuvil_hw.ir.program import Program
+from cuvil_hw.runtime.calling import Guard, Write
+
+MAX_TRIPS = 32
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a result. `kind`: "tensor", "array", "scalar" (NumPy's), "number" (Python's), each of them output
+    number `index` of the program; "input": argument `index` itself, which the function gives back; "fixed": `value`."""
+
+    kind: str
+    index: int = 0
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """`program`: None when nothing in the result depends on an input; `leaves`, `spec`: the result; `errors`: the
+    exception that Python would raise, by the message of its guard."""
+
+    program: Program | None
+    leaves: tuple[Leaf, ...]
+    spec: Any
+    errors: Mapping[str, type[Exception]]
+    fixed_outputs: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arguments taken apart: `leaves` of the pair (positional, by name); those of `inputs` are arrays, at these places."""
+
+    leaves: tuple[Any, ...]
+    spec: Any
+    inputs: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def arrays(self) -> list[Any]:
+        return [self.leaves[i] for i in self.inputs]
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+
+
+def arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    """Bind as Python does (TypeError as Python raises it), and find the arrays."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    leaves, spec = pytree.tree_flatten((tuple(bound.args), dict(bound.kwargs)))
+    inputs = tuple(i for i, x in enumerate(leaves) if is_array(x))
+    paths = pytree.tree_flatten_with_path(dict(bound.arguments))[0]
+    labels = {id(x): _label(path) for path, x in paths}
+    names: list[str] = []
+    for i in inputs:
+        name = labels.get(id(leaves[i]), f"in{i}")
+        names.append(name if name not in names else f"{name}_{i}")
+    return Arguments(tuple(leaves), spec, inputs, tuple(names))
+
+
+def _label(path: Any) -> str:
+    return ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path)
+
+
+@dataclass
+class _Record:
+    """What the trace found out. (torch.export forgets what is set on a module meanwhile.)"""
+
+    leaves: list[Leaf] = field(default_factory=list)
+    spec: Any = None
+    trace: Trace | None = None
+    written: list[int] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class _Body(torch.nn.Module):
+    """What torch.export traces: the arguments as traced values, the function, its results as tensors."""
+
+    def __init__(self, function: Any, given: Arguments, max_trips: int) -> None:
+        super().__init__()
+        self.function, self.given, self.max_trips = function, given, max_trips
+        self.record = _Record()
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        # torch.export would dress up what the function raises.
+        try:
+            return self.run(inputs)
+        except Exception as e:
+            self.record.error = e
+            raise
+
+    def run(self, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        with tracing(Trace(self.max_trips)) as trace:
+            self.record.trace = trace
+            values, tensors = list(self.given.leaves), []
+            for position, tensor in zip(self.given.inputs, inputs, strict=True):
+                copy = tensor.clone()
+                trace.inputs.add(memory(copy))
+                tensors.append(copy)
+                values[position] = Array(copy) if isinstance(values[position], np.ndarray) else copy
+            args, kwargs = pytree.tree_unflatten(values, self.given.spec)
+            for container in _containers((args, kwargs)):
+                outer(container, "an argument")
+            versions = [t._version for t in tensors]
+            result = call(self.function, *args, **kwargs)
+            outputs = self.take_apart(result, tensors)
+            self.record.written = [i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v]
+            return [*outputs, *(tensors[i].clone() for i in self.record.written), *(c.ok.clone() for c in trace.checks)]
+
+    def take_apart(self, result: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        flat, self.record.spec = pytree.tree_flatten(result)
+        outputs: list[torch.Tensor] = []
+        self.record.leaves = []
+        for value in flat:
+            tensor = value.tensor if isinstance(value, Array | Number) else value
+            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+                tensor, value = as_tensor(value), Array(as_tensor(value))
+            if not isinstance(tensor, torch.Tensor):
+                self.record.leaves.append(Leaf("fixed", value=value))
+                continue
+            same = [i for i, x in enumerate(inputs) if x is tensor]
+            if same and not (isinstance(value, Array) and value.scalar):
+                self.record.leaves.append(Leaf("input", same[0]))
+                continue
+            self.record.leaves.append(Leaf(_kind(value), len(outputs), getattr(value, "kind", None)))
+            outputs.append(tensor.clone())
+        return outputs
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Number):
+        return "number"
+    if isinstance(value, Array):
+        return "scalar" if value.scalar else "array"
+    return "tensor"
+
+
+def _containers(value: Any) -> list[Any]:
+    found = [value] if isinstance(value, list | dict | set) else []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return found + [c for part in parts for c in _containers(part)]
+
+
+def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -> Traced:
+    """Trace a function on arguments like these: shapes and dtypes of arrays, and the values of everything else.
+
+    Raises Unsupported with what can't be compiled, CuvilError, and whatever the function itself raises for any values of
+    its arrays.
+    """
+    plain = getattr(function, "__func__", function)
+    if isinstance(plain, Function):
+        check(plain)
+    body = _Body(function, given, max_trips)
+    tensors = tuple(as_tensor(x).detach() for x in given.arrays)
+    exported = _export(body, tensors, name, plain)
+    trace = body.record.trace
+    assert trace is not None
+    program = load_torch(exported, name=name)
+    return _described(program, body, trace, given)
+
+
+def _export(body: _Body, tensors: tuple[torch.Tensor, ...], name: str, plain: Any) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's own internals
+        try:
+            with torch.no_grad():
+                return torch.export.export(body, tensors, strict=False)
+        except Exception as e:  # tracing runs the user's code: anything may be raised
+            error = body.record.error if body.record.error is not None else e
+            raise _explained(error, name, plain) from None
+
+
+def _explained(error: Exception, name: str, plain: Any) -> Exception:
+    if isinstance(error, CuvilError):
+        return error
+    at = _raised_at(error) or (place(plain) if isinstance(plain, Function) else "")
+    kind = type(error).__module__.partition(".")[0]
+    if kind == "torch" or isinstance(error, RecursionError | NotImplementedError):
+        return CuvilError(f"{name} can't be compiled: {at}: {_short(error)}")
+    error.add_note(f"raised at {at} while {name} was compiled: it doesn't depend on the values of its arrays")
+    return error
+
+
+def _raised_at(error: BaseException) -> str:
+    """`model.py:12`: the innermost line of the user's."""
+    places = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
+    mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file)]
+    return mine[-1] if mine else ""
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__
+
+
+def _described(program: Program, body: _Body, trace: Trace, given: Arguments) -> Traced:
+    """The program with its own names, guards and writes."""
+    count = sum(1 for leaf in body.record.leaves if leaf.kind in ("tensor", "array", "scalar", "number"))
+    written = [f"{given.names[i]}.new" for i in body.record.written]
+    checked = [f"check{i}" for i in range(len(trace.checks))]
+    names = [*(f"out{i}" for i in range(count)), *written, *checked]
+    old = [n for n, _ in program.outputs]
+    hidden = {g.output for g in program.calling.guards}
+    visible = [n for n in old if n not in hidden]
+    if len(visible) != len(names):
+        raise CuvilError(f"{program.name}: {len(names)} results were traced, the program has {len(visible)}")
+    renamed = dict(zip(visible, names, strict=True))
+    program.main.attributes["output_names"] = ArrayAttr([StringAttr(renamed.get(n, n)) for n in old])
+    program.main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n in given.names])
+    guards = [Guard(n, c.message) for n, c in zip(checked, trace.checks, strict=True)]
+    writes = [Write(given.names[i], n) for i, n in zip(body.record.written, written, strict=True)]
+    calling = program.calling
+    calling = replace(calling, guards=(*guards, *calling.guards), writes=(*calling.writes, *writes))
+    errors = {c.message: c.error for c in trace.checks if c.error is not None}
+    return Traced(replace(program, calling=calling), tuple(body.record.leaves), body.record.spec, errors)
+
+
+__all__ = ["MAX_TRIPS", "Arguments", "Leaf", "Traced", "Unsupported", "arguments", "is_array", "trace_function"]

@@ -1,0 +1,42 @@
+"""What a function reads from outside: arrays become traced constants, containers are marked as not its own."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.trace import current, memory
+from cuvil_hw.frontend.python.values import settle
+
+
+def outside(value: Any, name: str) -> Any:
+    """A value that was there before the trace, as the rewritten function sees it."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        trace = current()
+        if id(value) not in trace.outside:
+            made = Array(as_tensor(value), value)
+            trace.frozen[memory(made.tensor)] = f"{name or 'an array'}, which is from outside of the function"
+            trace.outside[id(value)] = (value, made)
+        return trace.outside[id(value)][1]
+    return value
+
+
+# torch.export puts functions of its own in place of these while it traces.
+_BUILTINS = {name: getattr(builtins, name) for name in ("max", "min")}
+
+
+def outer(value: Any, name: str) -> Any:
+    """A global, or a variable of a scope around the function."""
+    if name in _BUILTINS and value is getattr(builtins, name):
+        return _BUILTINS[name]
+    if isinstance(value, list | dict | set):
+        current().outside.setdefault(id(value), (value, name))
+    return outside(value, name)
+
+
+def get(value: Any, name: str) -> Any:
+    """A variable."""
+    return outside(settle(value, name), name)

@@ -1,0 +1,103 @@
+"""What is known while a function is traced: the conditions under which code runs now, checks, what may not change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.python.conditions import FALSE, TRUE, Conditions
+from cuvil_hw.frontend.python.source import is_library
+
+
+@dataclass
+class Check:
+    """`ok`: a bool tensor without dimensions that must be true at run time, else a call raises `error` with `message`."""
+
+    ok: torch.Tensor
+    message: str
+    error: type[Exception] | None = None
+
+
+@dataclass
+class Trace:
+    """`mask`: the condition under which the code at hand runs in Python; `assumed`: what must hold since else an
+    exception was raised. `frozen`: memory that the function may not change, by what it is; `inputs`: memory of its
+    arguments; `merged`: memory of tensors that were chosen between two others, and that of the two. `owned`: containers
+    that the function made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by
+    id, holding the object. `flags`: truth of tensors by id and version; `selected`: what was chosen, by what from."""
+
+    max_trips: int
+    conditions: Conditions = field(default_factory=Conditions)
+    mask: int = TRUE
+    assumed: int = TRUE
+    checks: list[Check] = field(default_factory=list)
+    frozen: dict[int, str] = field(default_factory=dict)
+    merged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    inputs: set[int] = field(default_factory=set)
+    outside: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    owned: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    flags: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    selected: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]] = field(default_factory=dict)
+    keep: list[Any] = field(default_factory=list)
+
+    def never(self, node: int) -> bool:
+        """Whether a condition can't hold here."""
+        return self.conditions.both(self.mask, node) == FALSE
+
+    def always(self, node: int) -> bool:
+        """Whether a condition must hold here."""
+        return self.conditions.implies(self.mask, node)
+
+    def demand(self, ok: torch.Tensor | int, message: str, error: type[Exception] | None = None) -> None:
+        """A check at run time of what must hold wherever the code at hand runs. `ok`: a tensor or a condition."""
+        node = ok if isinstance(ok, int) else self.conditions.atom(ok)
+        node = self.conditions.choose(self.mask, node, TRUE)
+        if node != TRUE:
+            self.checks.append(Check(self.conditions.tensor(node), message, error))
+
+
+_current: list[Trace] = []
+
+
+def current() -> Trace:
+    return _current[-1]
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    _current.append(trace)
+    try:
+        yield trace
+    finally:
+        _current.pop()
+
+
+def where() -> str:
+    """`model.py:12`: the user's line that runs now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+def refuse(what: str, reason: str) -> NoReturn:
+    """Raises Unsupported for the user's line that runs now."""
+    raise Unsupported([Refusal(what, reason, where=(where(),))], "function")
+
+
+def wrong(message: str) -> NoReturn:
+    """Raises CuvilError for the user's line that runs now."""
+    raise CuvilError(f"{where()}: {message}")
+
+
+def memory(tensor: torch.Tensor) -> int:
+    """What tensors that share memory have in common."""
+    return int(tensor.untyped_storage()._cdata)

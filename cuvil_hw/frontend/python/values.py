@@ -1,0 +1,230 @@
+"""Values that depend on tensors: variables that differ between branches, and Python numbers read from tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.conditions import FALSE, TRUE
+from cuvil_hw.frontend.python.number import Number, kind_of, number
+from cuvil_hw.frontend.python.trace import current, memory, refuse, wrong
+
+
+class _Mark:
+    """A variable without a value. `UNSET`: not assigned yet; `NEVER`: the result of a function that hasn't returned."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET, NEVER = _Mark("UNSET"), _Mark("NEVER")
+
+
+@dataclass
+class Choice:
+    """What a variable holds after a branch: `then` where `node` holds, else `other`. Settled when it is read, since what
+    is known by then may tell which."""
+
+    node: int
+    then: Any
+    other: Any
+    settled: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cond:
+    """The truth of an expression."""
+
+    node: int
+
+    def __bool__(self) -> bool:
+        if self.node > TRUE:
+            refuse("a condition", "depends on the values of tensors, and decides something that must be fixed")
+        return self.node == TRUE
+
+
+def truth(value: Any) -> int:
+    """The condition that a value is true, as a node."""
+    if isinstance(value, Cond):
+        return value.node
+    if isinstance(value, Choice):
+        conditions = current().conditions
+        return conditions.choose(value.node, truth(value.then), truth(value.other))
+    if isinstance(value, Array) and value.known is not None:
+        return TRUE if bool(value.known) else FALSE
+    if isinstance(value, torch.Tensor | Array | Number):
+        tensor = value if isinstance(value, torch.Tensor) else value.tensor
+        if tensor.numel() != 1:
+            wrong(
+                f"the truth of an array of shape {tuple(tensor.shape)} is asked for; "
+                "say which: torch.any, torch.all or a reduction"
+            )
+        if constant(tensor):
+            return TRUE if bool(tensor) else FALSE
+        return current().conditions.atom(_flag(tensor))
+    return TRUE if value else FALSE
+
+
+def constant(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has its values already: it was there before the trace."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return not isinstance(tensor, FakeTensor)
+
+
+def _flag(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor != 0` without dimensions, the same one each time that the same unchanged tensor is asked for."""
+    if tensor.dtype == torch.bool and tensor.ndim == 0 and tensor._version == 0:
+        return tensor
+    flags = current().flags
+    key = (id(tensor), tensor._version)
+    if key not in flags:
+        flat = tensor.reshape(())
+        flags[key] = (tensor, flat.clone() if tensor.dtype == torch.bool else flat != 0)
+    return flags[key][1]
+
+
+def settle(value: Any, name: str) -> Any:
+    """The value of a variable under what is known here."""
+    if not isinstance(value, Choice):
+        if value is UNSET:
+            raise UnboundLocalError(f"{name} is read before it is assigned")
+        return value
+    mask = current().mask
+    if mask not in value.settled:
+        value.settled[mask] = _settle(value, mask, name)
+    return value.settled[mask]
+
+
+def _settle(value: Any, mask: int, name: str) -> Any:
+    if not isinstance(value, Choice):
+        if value is UNSET:
+            wrong(
+                f"{name!r} may have no value here: it is assigned on some ways only, and which is known at run time; "
+                "assign it before the branch"
+            )
+        return value
+    conditions = current().conditions
+    yes, no = conditions.both(mask, value.node), conditions.both(mask, conditions.negate(value.node))
+    if no == FALSE:
+        return _settle(value.then, yes, name)
+    if yes == FALSE:
+        return _settle(value.other, no, name)
+    then, other = _settle(value.then, yes, name), _settle(value.other, no, name)
+    return select(value.node, then, other, name)
+
+
+def merged(node: int, then: Any, other: Any) -> Any:
+    """A variable after a branch."""
+    same_number = type(then) is type(other) and isinstance(then, bool | int | str) and then == other
+    return then if then is other or same_number else Choice(node, then, other)
+
+
+def select(node: int, then: Any, other: Any, name: str) -> Any:
+    """`then` where `node` holds, else `other`, as one value. Raises CuvilError when they are no two of a kind."""
+    if then is other or other is NEVER:
+        return then
+    if then is NEVER:
+        return other
+    kinds = (torch.Tensor, Array, Number)
+    if isinstance(then, kinds) or isinstance(other, kinds):
+        return _select_tensors(node, then, other, name)
+    if isinstance(then, bool | int | float) and isinstance(other, bool | int | float):
+        if _equal(then, other):
+            return then
+        return _select_numbers(node, then, other, name)
+    if type(then) is type(other) and isinstance(then, tuple | list) and len(then) == len(other):
+        parts = [select(node, a, b, f"{name}[{i}]") for i, (a, b) in enumerate(zip(then, other, strict=True))]
+        return type(then)(*parts) if hasattr(then, "_fields") else type(then)(parts)
+    if type(then) is type(other) is dict and list(then) == list(other):
+        return {k: select(node, then[k], other[k], f"{name}[{k!r}]") for k in then}
+    if isinstance(then, np.ndarray | np.generic) and isinstance(other, np.ndarray | np.generic):
+        return _select_tensors(node, Array.of(then), Array.of(other), name)
+    if type(then) is type(other) and isinstance(then, str | bytes | complex | range | slice) and then == other:
+        return then
+    wrong(
+        f"{name} is {_described(then)} on one way and {_described(other)} on the other, and which is known at run time; "
+        "give both ways a value of the same kind"
+    )
+
+
+def _equal(a: bool | int | float, b: bool | int | float) -> bool:
+    """Indistinguishable: 0.0 isn't -0.0, 1 isn't True."""
+    return type(a) is type(b) and (a == b and str(a) == str(b) or a != a and b != b)
+
+
+def _select_numbers(node: int, then: Any, other: Any, name: str) -> Any:
+    kinds = kind_of(then), kind_of(other)
+    if kinds[0] is not kinds[1]:
+        wrong(
+            f"{name} is the {kinds[0].__name__} {then!r} on one way and the {kinds[1].__name__} {other!r} on the other, "
+            "and which is known at run time; give both the same type"
+        )
+    a, b = number(then, kinds[0]).tensor, number(other, kinds[0]).tensor
+    return Number(torch.where(current().conditions.tensor(node), a, b), kinds[0])
+
+
+def _select_tensors(node: int, then: Any, other: Any, name: str) -> Any:
+    if not isinstance(then, torch.Tensor | Array) and not isinstance(other, torch.Tensor | Array):
+        return _select_numbers(node, then, other, name)
+    model = then if isinstance(then, torch.Tensor | Array) else other
+    a, b = _like(then, model), _like(other, model)
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        wrong(
+            f"{name} is {_described(then)} on one way and {_described(other)} on the other, "
+            "and which is known at run time; give both ways the same shape and dtype"
+        )
+    trace = current()
+    key = (node, id(a), a._version, id(b), b._version)
+    if key not in trace.selected:
+        result = torch.where(trace.conditions.tensor(node), a, b)
+        trace.selected[key] = (a, b, result, result._version)
+        trace.merged[memory(result)] = (memory(a), memory(b))
+    *_, result, version = trace.selected[key]
+    if result._version != version:
+        del trace.selected[key]
+        return _select_tensors(node, then, other, name)
+    if isinstance(model, torch.Tensor):
+        return result
+    scalar = all(x.scalar if isinstance(x, Array) else True for x in (then, other))
+    return Array(result, scalar=scalar)
+
+
+def _like(value: Any, model: torch.Tensor | Array) -> torch.Tensor | None:
+    """`value` as a tensor beside `model`; numbers only where no dimension and no digit is lost."""
+    tensor = model if isinstance(model, torch.Tensor) else model.tensor
+    if isinstance(value, torch.Tensor):
+        return value if isinstance(model, torch.Tensor) else None
+    if isinstance(value, Array | np.ndarray | np.generic):
+        return None if isinstance(model, torch.Tensor) else as_tensor(value)
+    if not isinstance(value, bool | int | float | Number) or tensor.ndim:
+        return None
+    kind = kind_of(value)
+    if kind is bool and tensor.dtype != torch.bool:
+        return None
+    if kind is int and tensor.dtype == torch.bool:
+        return None
+    if kind is float and not tensor.dtype.is_floating_point:
+        return None
+    return number(value, kind).tensor.to(tensor.dtype)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor | Array):
+        tensor = value if isinstance(value, torch.Tensor) else value.tensor
+        what = "a tensor" if isinstance(value, torch.Tensor) else "an array"
+        return f"{what} of {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    if isinstance(value, Number):
+        return f"a {value.kind.__name__}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
