@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
+from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
 from cuvil_hw.pack import Design, pack
 from cuvil_hw.precision import Precision, choose_precision, quantized_dtypes
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
+from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.registry import load_adapter
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
+from cuvil_hw.shapes.constraint import Constraint
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
@@ -70,25 +73,32 @@ def compile(
     precision: str | None = None,
     *,
     name: str | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[Any, Any] | None = None,
+    constraints: Sequence[str | Constraint] | str | Constraint = (),
     constants: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
+    max_trips: int | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
-) -> Executable:
+) -> Executable | DynamicExecutable:
     """Compile a model for a target.
 
     `model`: a torch.nn.Module, an ExportedProgram, an onnx.ModelProto or the path of an .onnx file. `target`: name or
-    alias of a built-in profile, the path of a profile (.yaml), or a Profile. `example_inputs`: for an nn.Module, one
-    array per argument of its forward; they fix shapes and dtypes. `calibration`: representative inputs for
-    quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples, or saved
-    Statistics. `precision`: "float32", "int8" (int2…int8) or "fixed<W,I>"; None takes a quantized model as it is,
-    quantizes a float model to the profile's precision if `calibration` is given, and leaves it float where the target
-    runs floats. `name`: of the program. `shapes`: for ONNX, by input name. `constants`: for ONNX, numbers or arrays
-    by the names of inputs that become constants, such as {"sr": 16000}. `state`: outputs by the
-    name of the input that they become in the next call, such as {"state": "stateN"}; the program then keeps them, from
-    zeros on, until `reset()` (buffers that a torch module changes are kept anyway). `interface`: of the device that the
-    result opens ("hw", "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
+    alias of a built-in profile, the path of a profile (.yaml), or a Profile. `example_inputs`: for an nn.Module, what
+    its forward is called with: an array, a tuple with one entry per positional argument, or a mapping by names of
+    parameters; entries may be nested. They fix shapes, dtypes and Python values. `calibration`: representative inputs
+    for quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples (calls, in the
+    form of `example_inputs`, where these are nested), or saved Statistics. `precision`: "float32", "int8" (int2…int8)
+    or "fixed<W,I>"; None takes a quantized model as it is, quantizes a float model to the profile's precision if
+    `calibration` is given, and leaves it float where the target runs floats. `name`: of the program. `shapes`: by input
+    name, for ONNX and ExportedPrograms with open shapes; with a Dim in it, for every model, the program takes all sizes
+    within the bounds that keep the `constraints` (docs/dynamic-shapes.md), as it does for an ExportedProgram with
+    symbolic sizes that nothing fixes. `constants`: for ONNX, numbers or arrays by the names of
+    inputs that become constants, such as {"sr": 16000}. `state`: outputs by the name of the input that they become in
+    the next call, such as {"state": "stateN"}; the program then keeps them, from zeros on, until `reset()` (buffers
+    that a torch module changes are kept anyway). `max_trips`: for loops whose end depends on values: so many trips are
+    compiled, and a call that needs more raises GuardError. `interface`: of the device that the result opens ("hw",
+    "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
     Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
@@ -97,10 +107,19 @@ def compile(
     profile = load_profile(target)
     adapter = load_adapter(profile.adapter)
     step("import the model")
-    program = import_model(model, example_inputs, shapes, name, constants, state)
+    if opens_shapes(model, example_inputs, shapes, constraints):
+        if state:
+            raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim, and no constraints")
+        with needs_compiler("compile a model"):
+            from cuvil_hw.frontend import open_model
+            from cuvil_hw.shapes.pipeline import compile_model
+
+            opened = open_model(model, example_inputs, shapes, constraints, name, constants, max_trips)
+            return compile_model(opened, profile, adapter, calibration, precision, interface, step)
+    program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     step("simplify")
     simplify(program)
-    return _compile(program, profile, adapter, calibration, precision, interface, step)
+    return compile_program(program, profile, adapter, calibration, precision, interface, step)
 
 
 @collecting_later()
@@ -115,6 +134,7 @@ def compile_all(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
+    max_trips: int | None = None,
     interface: str | None = None,
     progress: Callable[[str], Progress] | None = None,
     done: Callable[[str, Executable | CuvilError], None] | None = None,
@@ -127,8 +147,10 @@ def compile_all(
 
     Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
     """
+    if opens_shapes(model, example_inputs, shapes, ()):
+        raise CuvilError("several targets at once take fixed shapes; for open ones, call cuvil.compile for each target")
     wanted = _named(targets, done)
-    program = import_model(model, example_inputs, shapes, name, constants, state)
+    program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     simplify(program)
     if calibration is not None:
         calibration = shared_statistics(program, calibration, precision, wanted.values())
@@ -137,7 +159,7 @@ def compile_all(
         step = _steps(progress(label) if progress is not None else None)
         try:
             adapter = load_adapter(profile.adapter)
-            made[label] = _compile(program.clone(), profile, adapter, calibration, precision, interface, step)
+            made[label] = compile_program(program.clone(), profile, adapter, calibration, precision, interface, step)
         except CuvilError as e:
             if done is None:
                 e.add_note(f"on target {label}")
@@ -170,7 +192,7 @@ def _named(
     return found
 
 
-def _compile(
+def compile_program(
     program: Program,
     profile: Profile,
     adapter: Adapter,
@@ -241,13 +263,14 @@ def import_model(
     name: str | None,
     constants: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
+    max_trips: int | None = None,
 ) -> Program:
     """The level1 program of a model, verified. Raises CuvilError, Unsupported, ToolNotFound."""
     with needs_compiler("compile a model"):
         from cuvil_hw.frontend import load
         from cuvil_hw.frontend.state import keep_state
 
-        program = keep_state(load(model, example_inputs, shapes, constants), state or {})
+        program = keep_state(load(model, example_inputs, shapes, constants, max_trips), state or {})
     return program if name is None else replace(program, name=name)
 
 
@@ -297,7 +320,12 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
 
 
 def in_order(calibration: Any, program: Program) -> Any:
-    """Arrays given by name in the order of the program's inputs. Raises InputError."""
+    """Arrays given by name in the order of the program's inputs, calls as one array per input. Raises InputError."""
+    signature = program.calling.signature
+    if signature is not None and not signature.plain and not isinstance(calibration, Mapping):
+        from cuvil_hw.runtime.signature import flat_calls
+
+        return flat_calls(signature, calibration, [name for name, _ in program.given])
     if not isinstance(calibration, Mapping):
         return calibration
     names = [name for name, _ in program.given]

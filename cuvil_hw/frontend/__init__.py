@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cuvil_hw.errors import CuvilError, ToolNotFound
 
 if TYPE_CHECKING:
+    from cuvil_hw.frontend.open_model import OpenModel
     from cuvil_hw.ir.program import Program
 
 _ACCEPTED = (
@@ -24,20 +25,24 @@ def load(
     example_inputs: Any = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    max_trips: int | None = None,
 ) -> Program:
     """The level1 program of a model.
 
     `model`: a torch.nn.Module, ExportedProgram, onnx.ModelProto or the path of an .onnx file. `example_inputs`: for an
-    nn.Module, a tensor or array, or a tuple of them, one per argument of its forward. `shapes`: for ONNX, the shape of
-    each input whose extents the file leaves open. `constants`: for ONNX, numbers or arrays by the names of inputs that
-    are to be constants of the program.
+    nn.Module, a tensor or array, a tuple with one entry per positional argument of its forward, or a mapping by names
+    of its parameters; entries may be nested. `shapes`: for ONNX and ExportedPrograms, the shape of each input whose
+    extents the model leaves open. `constants`: for ONNX, numbers or arrays by the names of inputs that are to be
+    constants of the program. `max_trips`: bound of loops whose end depends on values.
 
     Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
     all that can't be compiled.
     """
+    if max_trips is not None and (isinstance(max_trips, bool) or max_trips < 1):
+        raise CuvilError(f"max_trips is {max_trips!r}; a loop's bound is a positive number of trips")
     kind = _kind(model)
     if kind == "torch":
-        if shapes:
+        if shapes and callable(model):
             raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
         if constants:
             raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
@@ -45,14 +50,54 @@ def load(
             from cuvil_hw.frontend.torch_export import load_torch
         except ModuleNotFoundError as e:
             raise _missing(e, "torch", "import a PyTorch model") from e
-        return load_torch(model, example_inputs)
+        return load_torch(model, example_inputs, shapes=shapes, max_trips=max_trips)
     if example_inputs is not None:
         raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (1, 3, 32, 32)}")
     try:
         from cuvil_hw.frontend.onnx import load_onnx
     except ModuleNotFoundError as e:
         raise _missing(e, "onnx", "import an ONNX model") from e
-    return load_onnx(model, shapes={name: tuple(shape) for name, shape in (shapes or {}).items()}, constants=constants)
+    static = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    return load_onnx(model, shapes=static, constants=constants, max_trips=max_trips)
+
+
+def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any) -> bool:
+    """Whether a compilation is for open shapes: dimensions or constraints are given, or the model is an
+    ExportedProgram with symbolic sizes that nothing fixes."""
+    from cuvil_hw.shapes.spec import is_open
+
+    if is_open(shapes) or constraints:
+        return True
+    export = sys.modules.get("torch.export")
+    exported = export is not None and isinstance(model, export.ExportedProgram)
+    return exported and bool(model.range_constraints) and example_inputs is None and not shapes
+
+
+def open_model(
+    model: Any,
+    example_inputs: Any = None,
+    shapes: Any = None,
+    constraints: Any = (),
+    name: str | None = None,
+    constants: Mapping[str, Any] | None = None,
+    max_trips: int | None = None,
+) -> OpenModel:
+    """A model whose shapes are open (cuvil.Dim). Raises CuvilError for contradictory shapes, ToolNotFound."""
+    if _kind(model) == "torch":
+        if constants:
+            raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
+        try:
+            from cuvil_hw.frontend.open_torch import open_torch
+        except ModuleNotFoundError as e:
+            raise _missing(e, "torch", "import a PyTorch model") from e
+        return open_torch(model, example_inputs, shapes or {}, constraints, name, max_trips)
+    if example_inputs is not None:
+        raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (B, 3, 32, 32)}")
+    try:
+        from cuvil_hw.frontend.open_onnx import open_onnx
+    except ModuleNotFoundError as e:
+        raise _missing(e, "onnx", "import an ONNX model") from e
+    return open_onnx(model, shapes or {}, constraints, name, constants, max_trips)
 
 
 def _kind(model: Any) -> str:
@@ -88,4 +133,4 @@ def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFou
     return ToolNotFound(f"Python package {package}", purpose, f"pip install cuvil-hw[{extra}]")
 
 
-__all__ = ["load"]
+__all__ = ["load", "open_model", "opens_shapes"]

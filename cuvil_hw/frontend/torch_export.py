@@ -3,74 +3,69 @@
 from __future__ import annotations
 
 import operator
-import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-import numpy as np
 import torch
 import torch.fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from xdsl.ir import SSAValue
 
-from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-
-# Importing the converter modules fills the table.
-from cuvil_hw.frontend import aten_custom, aten_elementwise, aten_index, aten_nn, aten_reduce, aten_shape  # noqa: F401
-from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw import dtypes
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noqa: F401  (fill the tables of converters)
+from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
+from cuvil_hw.frontend.torch_call import example_call, signature_of
+from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live, location
 from cuvil_hw.ir.program import Builder, Program
-from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.runtime.calling import Calling, State, Write
+from cuvil_hw.runtime.signature import Fixed, Leaf, Scalar, Tree
 from cuvil_hw.types import TensorType
 
-Example = torch.Tensor | np.ndarray[Any, Any]
-
 _TORCH = str(Path(torch.__file__).parent)
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def load_torch(
-    module: torch.nn.Module | ExportedProgram, example_inputs: Sequence[Example] | Example | None = None, name: str = ""
+    module: torch.nn.Module | ExportedProgram,
+    example_inputs: Any = None,
+    name: str = "",
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    max_trips: int | None = None,
 ) -> Program:
     """The level1 program of a PyTorch model, for inference.
 
-    `example_inputs`: one array per argument of `forward`; they fix shapes and dtypes (an ExportedProgram has its own).
+    `example_inputs`: the arguments of `forward`, whose shapes, dtypes and Python values the program is compiled for: a
+    tensor or array, a tuple with one entry per positional argument, or a mapping by names of parameters; entries may be
+    nested. An ExportedProgram has its own; one with symbolic sizes takes example inputs, or `shapes` by name of the
+    input, to fix them. `max_trips`: bound of loops whose end depends on values.
+
     A module is traced as if in eval mode and left as it was: training flags, parameters and buffers. Parameters are
     read by value, whatever their strides. Inputs are named as in the graph, outputs by dict key or position ("out0",
-    "boxes.1"). A forward that writes into its inputs gives the same outputs; the writes are dropped.
+    "boxes.1"). Buffers that the forward changes become state, inputs that it changes are written back
+    (`Program.calling`), and so is the structure of arguments and results.
 
     Raises CuvilError when torch can't trace the module (with the user's line and torch's reason) and Unsupported with
     every kind of op, dtype or use that level1 hasn't.
     """
     aten_custom.enter()
+    forward: Callable[..., Any] | None = None
     if isinstance(module, ExportedProgram):
-        exported = module
+        title, exported = "model", _sized(module, example_inputs, shapes or {})
+    elif example_inputs is None:
+        raise CuvilError(
+            f"{type(module).__name__} is a torch module: example inputs are needed to trace it, "
+            "e.g. cuvil.compile(model, target, example_inputs=torch.randn(1, 3, 32, 32))"
+        )
     else:
-        if example_inputs is None:
-            raise CuvilError(
-                f"{type(module).__name__} is a torch module: example inputs are needed to trace it, "
-                "e.g. cuvil.compile(model, target, example_inputs=torch.randn(1, 3, 32, 32))"
-            )
-        exported = _export(module, _tensors(example_inputs))
-    default = "model" if isinstance(module, ExportedProgram) else type(module).__name__
-    return _convert(_decompose(exported), name or default)
-
-
-def _tensors(examples: Sequence[Example] | Example) -> tuple[torch.Tensor, ...]:
-    if isinstance(examples, torch.Tensor | np.ndarray):
-        examples = (examples,)
-    result = []
-    for i, example in enumerate(examples):
-        if isinstance(example, np.ndarray):
-            example = torch.from_numpy(example.copy())
-        if not isinstance(example, torch.Tensor):
-            raise CuvilError(f"example input {i} is a {type(example).__name__}; give torch tensors or NumPy arrays")
-        result.append(example.detach())
-    return tuple(result)
+        title, forward = type(module).__name__, module.forward
+        exported = _export(module, *example_call(module, example_inputs))
+    return _convert(_decompose(exported), name or title, forward, max_trips)
 
 
 @contextmanager
@@ -89,16 +84,16 @@ def _inference(module: torch.nn.Module) -> Iterator[None]:
             m.training = training
 
 
-def _export(module: torch.nn.Module, examples: tuple[torch.Tensor, ...]) -> ExportedProgram:
+def _export(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
     with _inference(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
         try:
-            return torch.export.export(module, examples, strict=False)
+            return torch.export.export(module, args, named, strict=False)
         except Exception as e:  # tracing runs the user's code: anything may be raised
             at = _raised_at(e)
             raise CuvilError(
                 f"torch.export can't trace {type(module).__name__}{f' at {at}' if at else ''}: {_short(e)}; "
-                "the forward must run on the example inputs, and not branch on values"
+                "the forward must run on the example inputs, and not branch on values (use torch.where or torch.cond)"
             ) from e
 
 
@@ -119,13 +114,47 @@ def _short(error: BaseException) -> str:
     return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__
 
 
+def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequence[int]]) -> ExportedProgram:
+    """The program with every symbolic size fixed; as it is when it has none. Raises CuvilError."""
+    by_name = {n.name: fake(n) for n in exported.graph.nodes if n.op == "placeholder"}
+    given = {n: v for n in exported.graph_signature.user_inputs if isinstance(v := by_name.get(n), torch.Tensor)}
+    open_ends = {n: v for n, v in given.items() if any(not isinstance(size, int) for size in v.shape)}
+    sizes = [by_name.get(n) for n in exported.graph_signature.user_inputs]
+    if not open_ends and not any(isinstance(v, torch.SymInt) for v in sizes):
+        return exported
+    if examples is not None:
+        args, named = example_call(exported.module(), examples)
+    elif set(open_ends) <= set(shapes) and exported.call_spec.in_spec is not None:
+        if unknown := set(shapes) - set(given):
+            raise CuvilError(f"shapes names {', '.join(sorted(unknown))}; the inputs are {', '.join(given)}")
+        fixed = [
+            torch.zeros(tuple(shapes.get(n, v.shape)), dtype=v.dtype) if isinstance(v, torch.Tensor) else v
+            for n, v in zip(exported.graph_signature.user_inputs, sizes, strict=True)
+        ]
+        args, named = torch.utils._pytree.tree_unflatten(fixed, exported.call_spec.in_spec)
+    else:
+        ranges = ", ".join(f"{k} in [{v.lower}, {v.upper}]" for k, v in exported.range_constraints.items())
+        ends = ", ".join(f"{n} {tuple(v.shape)}" for n, v in open_ends.items()) or "numbers among the arguments"
+        raise CuvilError(
+            f"the exported program has symbolic sizes: {ends} ({ranges}); a compiled program has fixed ones: give "
+            "example_inputs, or shapes={'name': (…)} for each of these inputs"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(exported.module(), args, named, strict=False)
+    except Exception as e:  # torch checks its own guards on the sizes, by errors of any kind
+        raise CuvilError(f"the exported program can't take these sizes: {_short(e)}") from e
+
+
 def _decompose(exported: ExportedProgram) -> ExportedProgram:
     """Core ATen, except that every op with a converter stays whole; nothing to do where all have one.
 
     (An op that writes in place has no converter, so that it gets here and is made functional.)
     """
-    calls = (n for n in exported.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
-    if all(str(n.target) in TABLE for n in calls):
+    modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    calls = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    if all(str(n.target) in TABLE or str(n.target) in CONTROL for n in calls):
         return exported
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -136,73 +165,76 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
     return result
 
 
-class _Refusals:
-    """Everything that can't be imported, by op and reason, in the order met."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, op: str, reason: str, where: str) -> None:
-        self._found.setdefault((op, reason), []).append(where)
-
-    def check(self, context: str) -> None:
-        if self._found:
-            raise Unsupported(
-                [
-                    Refusal(op, reason, len(where), tuple(dict.fromkeys(w for w in where if w)))
-                    for (op, reason), where in self._found.items()
-                ],
-                context,
-            )
-
-
-def _fake(node: torch.fx.Node) -> Any:
-    return node.meta.get("val")
-
-
-def location(node: torch.fx.Node) -> str:
-    """`model.py:12`, the innermost frame outside torch; else the module's path, such as `features.0`."""
-    frames = [(f, n) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if not f.startswith(_TORCH)]
-    if frames:
-        return f"{Path(frames[-1][0]).name}:{frames[-1][1]}"
-    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    return str(paths[-1]) if paths else ""
-
-
-def _convert(exported: ExportedProgram, name: str) -> Program:
-    refusals = _Refusals()
+def _convert(
+    exported: ExportedProgram, name: str, forward: Callable[..., Any] | None, max_trips: int | None
+) -> Program:
+    nodes = {n.name: n for n in exported.graph.nodes}
+    changed = _changed(exported)
     env: dict[torch.fx.Node, Any] = {}
-    nodes = list(exported.graph.nodes)
-    placeholders = {n.name: n for n in nodes if n.op == "placeholder"}
-    inputs: list[tuple[str, TensorType, torch.fx.Node]] = []
     labels: dict[int, str] = {}
+    arguments: list[Tree] = []
+    ports: list[tuple[str, TensorType, torch.fx.Node]] = []
+    initial: dict[str, torch.Tensor] = {}
+    walk = Walk(Emitter(Builder([], name), labels=labels), max_trips)
     for spec in exported.graph_signature.input_specs:
-        node = placeholders[spec.arg.name]
-        if spec.kind == InputKind.USER_INPUT:
-            if isinstance(spec.arg, ConstantArgument):
-                env[node] = spec.arg.value
-                continue
+        node = nodes[spec.arg.name]
+        kept = spec.kind == InputKind.BUFFER and spec.target in changed
+        if spec.kind == InputKind.USER_INPUT and not isinstance(spec.arg, TensorArgument):
+            env[node], leaf = _fixed(spec.arg, walk)
+            arguments.append(leaf)
+        elif spec.kind == InputKind.USER_INPUT or kept:
+            port = _free(spec.target or node.name, [*nodes, *(n for n, _, _ in ports)]) if kept else node.name
             try:
-                inputs.append((node.name, type_of_tensor(_fake(node)), node))
+                ports.append((port, type_of_tensor(fake(node)), node))
             except Refused as e:
-                refusals.add(f"input {node.name}", str(e), "")
+                walk.refusals.add(f"{'buffer' if kept else 'input'} {port}", str(e), "")
+            if kept:
+                initial[spec.target or ""] = _constant(exported, spec.target or "")
+            else:
+                arguments.append(Leaf(port))
         elif isinstance(spec.arg, TensorArgument):
             tensor = _constant(exported, spec.target or "")
             env[node] = tensor
             labels[id(tensor)] = spec.target or ""
-    refusals.check(name)
+    walk.refusals.check(name)
 
-    builder = Builder([(n, kind) for n, kind, _ in inputs], name)
-    for i, (_, _, node) in enumerate(inputs):
-        env[node] = builder.input(i)
-    emitter = Emitter(builder, labels=labels)
-    live = _live(exported)
-    for node in nodes:
-        if node.op == "call_function" and node in live:
-            env[node] = _node(node, env, emitter, refusals)
-    outputs = _outputs(exported, env, emitter, refusals)
-    refusals.check(name)
-    return builder.finish(outputs)
+    builder = walk.emitter.builder = Builder([(n, kind) for n, kind, _ in ports], name)
+    env.update({node: builder.input(i) for i, (_, _, node) in enumerate(ports)})
+    results = [s for s in exported.graph_signature.output_specs if s.kind in _KEPT]
+    results.sort(key=lambda s: s.kind != OutputKind.USER_OUTPUT)
+    wanted = {nodes[s.arg.name] for s in results if not isinstance(s.arg, ConstantArgument)}
+    walk.run(exported.graph_module, env, live(exported.graph, wanted))
+    outputs, leaves, calling = _outputs(exported, results, env, nodes, {n.name: p for p, _, n in ports}, initial, walk)
+    walk.refusals.check(name)
+    called = signature_of(exported, forward, arguments, leaves)
+    if called is not None:
+        calling = Calling(calling.states, (), calling.writes, *called)
+    return builder.finish(outputs, calling)
+
+
+_KEPT = (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+def _changed(exported: ExportedProgram) -> set[str]:
+    """Buffers that the forward writes into."""
+    specs = exported.graph_signature.output_specs
+    return {s.target for s in specs if s.kind == OutputKind.BUFFER_MUTATION and s.target is not None}
+
+
+def _fixed(arg: Any, walk: Walk) -> tuple[Any, Tree]:
+    """An argument that is a Python value."""
+    if not isinstance(arg, ConstantArgument) or not isinstance(arg.value, Scalar):
+        value = getattr(arg, "value", None)
+        walk.refusals.add(f"input {arg.name}", f"is a {type(value).__name__}, not a tensor or plain Python value", "")
+        return POISON, Fixed(None)
+    return arg.value, Fixed(arg.value)
+
+
+def _free(wanted: str, taken: Sequence[str]) -> str:
+    name, count = wanted, 1
+    while name in taken:
+        name, count = f"{wanted}_{count}", count + 1
+    return name
 
 
 def _constant(exported: ExportedProgram, target: str) -> torch.Tensor:
@@ -216,127 +248,52 @@ def _constant(exported: ExportedProgram, target: str) -> torch.Tensor:
     return tensor.detach().cpu()
 
 
-def _live(exported: ExportedProgram) -> set[torch.fx.Node]:
-    """Nodes that an output depends on; the rest (checks, unused results) is dropped."""
-    wanted = {spec.arg.name for spec in exported.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT}
-    wanted |= {
-        spec.arg.name for spec in exported.graph_signature.output_specs if spec.kind == OutputKind.BUFFER_MUTATION
-    }
-    live: set[torch.fx.Node] = set()
-    for node in reversed(list(exported.graph.nodes)):
-        if node.name in wanted or any(user in live for user in node.users):
-            live.add(node)
-    return live
-
-
-_POISON = object()  # the result of a node that was refused and has no type either
-
-
-def _node(node: torch.fx.Node, env: dict[torch.fx.Node, Any], e: Emitter, refusals: _Refusals) -> Any:
-    """Convert one node. A refused one yields zeros of its type, so that the nodes after it are looked at too."""
-    target = node.target
-    if target is operator.getitem:
-        return _getitem(node, env, refusals)
-    label = str(target)
-    args, tensors = _arguments(node, env)
-    try:
-        constant = not any(isinstance(t, SSAValue) for t in tensors) and _POISON not in tensors
-        if constant and isinstance(target, torch._ops.OpOverload):
-            return _fold(target, args)
-        e.loc, e.results = location(node), _types(_fake(node))
-        if label not in TABLE:
-            raise Refused("no level1 form")
-        if any(t is _POISON for t in tensors):
-            return _placeholder(node, e)
-        return TABLE[label](e, *args)
-    except (Refused, ShapeError) as error:
-        refusals.add(label, str(error), location(node))
-        return _placeholder(node, e)
-
-
-def _arguments(node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> tuple[list[Any], list[Any]]:
-    """All arguments of the schema in order, with defaults; and the values among them that came from other nodes."""
-    found: list[Any] = []
-
-    def value(n: torch.fx.Node) -> Any:
-        found.append(env[n])
-        return env[n]
-
-    given = [torch.fx.node.map_arg(a, value) for a in node.args]
-    named = {k: torch.fx.node.map_arg(a, value) for k, a in node.kwargs.items()}
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return given, found
-    schema = node.target._schema.arguments
-    rest = [named.get(a.name, a.default_value) for a in schema[len(given) :]]
-    return [*given, *rest], found
-
-
-def _fold(target: torch._ops.OpOverload[Any, Any], args: list[Any]) -> Any:
-    """A node that depends on no input, computed by torch now."""
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Refused("draws random numbers; pass them as an input")
-    schema = target._schema.arguments
-    positional = [a for a, s in zip(args, schema, strict=True) if not s.kwarg_only]
-    named = {s.name: a for a, s in zip(args, schema, strict=True) if s.kwarg_only}
-    with torch.no_grad():
-        result = target(*positional, **named)
-        # Uninitialised memory would make builds differ.
-        return result.zero_() if "empty" in target._schema.name else result
-
-
-def _types(fake: Any) -> tuple[TensorType, ...]:
-    """Types of a node's tensor results. Raises Refused."""
-    fakes = fake if isinstance(fake, list | tuple) else [fake]
-    return tuple(type_of_tensor(f) for f in fakes if isinstance(f, torch.Tensor))
-
-
-def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
-    fake = _fake(node)
-
-    def zeros(f: Any) -> Any:
-        try:
-            return e.splat(0, type_of_tensor(f)) if isinstance(f, torch.Tensor) else _POISON
-        except Refused:
-            return _POISON
-
-    return [zeros(f) for f in fake] if isinstance(fake, list | tuple) else zeros(fake)
-
-
-def _getitem(node: torch.fx.Node, env: dict[torch.fx.Node, Any], refusals: _Refusals) -> Any:
-    source, index = node.args
-    assert isinstance(source, torch.fx.Node)
-    assert isinstance(index, int)
-    value = env[source][index]
-    if value is None:
-        refusals.add(str(source.target), f"its result {index} (such as indices or statistics) is used", location(node))
-        return _POISON
-    return value
-
-
 def _outputs(
-    exported: ExportedProgram, env: dict[torch.fx.Node, Any], e: Emitter, refusals: _Refusals
-) -> list[tuple[str, SSAValue]]:
-    by_name = {n.name: n for n in exported.graph.nodes}
+    exported: ExportedProgram,
+    specs: Sequence[Any],
+    env: Mapping[torch.fx.Node, Any],
+    nodes: Mapping[str, torch.fx.Node],
+    ports: Mapping[str, str],
+    initial: Mapping[str, torch.Tensor],
+    walk: Walk,
+) -> tuple[list[tuple[str, SSAValue]], list[Tree], Calling]:
+    """(outputs, a leaf for each of the model's results, state and inputs written back). `ports`: of inputs, by node."""
     outputs: list[tuple[str, SSAValue]] = []
+    leaves: list[Tree] = []
+    states: list[State] = []
+    writes: list[Write] = []
     names = iter(_output_names(exported))
-    for spec in exported.graph_signature.output_specs:
+    buffers = {s.target: s.arg.name for s in exported.graph_signature.input_specs if s.kind == InputKind.BUFFER}
+    store = walk.emitter.builder.constants
+    for spec in specs:
+        value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else env[nodes[spec.arg.name]]
+        user = spec.kind == OutputKind.USER_OUTPUT
+        name = next(names) if user else ""
+        if user and isinstance(value, Scalar):
+            leaves.append(Fixed(value))
+            continue
         if spec.kind == OutputKind.BUFFER_MUTATION:
-            where = location(by_name[spec.arg.name])
-            refusals.add(f"buffer {spec.target}", "the forward changes it; a compiled program keeps no state", where)
-        if spec.kind != OutputKind.USER_OUTPUT:  # a program never writes its inputs: such results are dropped
+            source = ports[buffers[spec.target]]
+        elif not user:
+            source = ports[spec.target]
+        name = name or _free(f"{source}.next", [n for n, _ in outputs])
+        if not isinstance(value, torch.Tensor | SSAValue):
+            if value is not POISON:
+                walk.refusals.add(f"output {name}", f"is the Python value {value!r}, not a tensor", "")
             continue
-        name = next(names)
-        if isinstance(spec.arg, ConstantArgument):
-            if spec.arg.value is not None:
-                refusals.add(f"output {name}", f"is the Python value {spec.arg.value!r}, not a tensor", "")
+        try:
+            outputs.append((name, walk.emitter.ssa(value)))
+        except Refused as error:
+            walk.refusals.add(f"output {name}", str(error), "")
             continue
-        value: Value | object = env[by_name[spec.arg.name]]
-        if isinstance(value, torch.Tensor | SSAValue):
-            try:
-                outputs.append((name, e.ssa(value)))
-            except Refused as error:
-                refusals.add(f"output {name}", str(error), "")
-    return outputs
+        if user:
+            leaves.append(Leaf(name))
+        elif spec.kind == OutputKind.BUFFER_MUTATION:
+            array = initial[spec.target].contiguous().numpy()
+            states.append(State(source, name, store.add(array, dtypes.from_numpy(array.dtype))))
+        else:
+            writes.append(Write(source, name))
+    return outputs, leaves, Calling(tuple(states), (), tuple(writes))
 
 
 def _output_names(exported: ExportedProgram) -> list[str]:

@@ -31,8 +31,8 @@ from cuvil_hw.types import TensorType
 Array = npt.NDArray[Any]
 
 
-# Where an op's indices stand among its operands.
-_INDICES: Mapping[type[base.Op], int] = {Gather: 1, GatherElements: 1, GatherND: 1, ScatterElements: 1, ScatterND: 1}
+# Ops whose second operand are indices into the first.
+_INDEXING = (Gather, GatherElements, GatherND, ScatterElements, ScatterND)
 
 
 class ConstantStore(Mapping[str, Array]):
@@ -153,9 +153,8 @@ class Builder:
 
     def ops(self, op: base.Op, *inputs: SSAValue, loc: str = "") -> tuple[SSAValue, ...]:
         """Append `op` and return all its results. Raises ShapeError."""
-        place = _INDICES.get(type(op))
-        if self._active is not None and place is not None:
-            inputs = (*inputs[:place], self._harmless(inputs[place], loc), *inputs[place + 1 :])
+        if self._active is not None and isinstance(op, _INDEXING) and not self._known_inside(op, inputs):
+            inputs = (inputs[0], self._harmless(inputs[1], loc), *inputs[2:])
         return self._append(op, inputs, loc)
 
     def _append(self, op: base.Op, inputs: Sequence[SSAValue], loc: str) -> tuple[SSAValue, ...]:
@@ -188,6 +187,16 @@ class Builder:
             ok = self.op(LogicalOr(), ok, self.op(LogicalNot(), self._active, loc=loc), loc=loc)
         other = self._guards.get(message)
         self._guards[message] = ok if other is None else self.op(LogicalAnd(), other, ok, loc=loc)
+
+    def _known_inside(self, op: base.Op, inputs: Sequence[SSAValue]) -> bool:
+        """Whether the indices are constants inside the data."""
+        owner, shape = inputs[1].owner, level1.type_of(inputs[0]).shape
+        if not isinstance(owner, level1.ConstOp):
+            return False
+        axis = getattr(op, "axis", None)
+        extent = min(shape, default=0) if axis is None else shape[axis]
+        indices = constant_value(owner, self.constants)
+        return bool(((indices >= -extent) & (indices < extent)).all())
 
     def _harmless(self, indices: SSAValue, loc: str) -> SSAValue:
         """Indices where they count, else 0."""

@@ -6,14 +6,16 @@ Data only, and NumPy only: front ends fill it in, the artifact's manifest holds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import GuardError
 from cuvil_hw.runtime.device import Array, Port
+from cuvil_hw.runtime.signature import Signature, ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,14 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Calling:
     """`states`, `guards` and `writes` name ports of a program. Those ports are hidden from callers, except inputs that
-    are written back."""
+    are written back. `signature`: how the model is called, where that is more than one array per port; `rebuild`: makes
+    the model's own classes from outputs by name, where they are at hand (never stored)."""
 
     states: tuple[State, ...] = ()
     guards: tuple[Guard, ...] = ()
     writes: tuple[Write, ...] = ()
+    signature: Signature | None = None
+    rebuild: Callable[[Mapping[str, Any]], Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def kept_inputs(self) -> frozenset[str]:
@@ -85,6 +90,12 @@ def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], con
     for guard in calling.guards:
         if outs[guard.output].dtype != "bool":
             raise ValueError(f"guard {guard.output!r} is {outs[guard.output].dtype}, not bool")
+    if calling.signature is not None:
+        given, kept = [n for p in calling.signature.parameters for n in ports(p.tree)], calling.kept_inputs
+        if sorted(given) != sorted(set(ins) - kept):
+            raise ValueError(f"the signature gives {', '.join(given)}; the inputs are {', '.join(set(ins) - kept)}")
+        if unknown := [n for n in ports(calling.signature.result) if n not in outs]:
+            raise ValueError(f"the signature returns {unknown[0]!r}, which is no output")
     for state in calling.states:
         port = ins[state.input]
         if state.initial:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import calling, canonical, registry
+from cuvil_hw.runtime import calling, canonical, registry, signature
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
 from cuvil_hw.runtime.inputs import as_array, bind, check_writable, is_tensor, to_tensor, write_back
 from cuvil_hw.types import TensorType
+
+if TYPE_CHECKING:
+    from cuvil_hw.runtime.dynamic import DynamicExecutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,17 @@ class Run:
     counters: Mapping[str, Mapping[str, int]]
 
 
-def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable:
+def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable | DynamicExecutable:
     """The program in a `.cuvil` file, on the device called `interface` ("hw", "sim", "null"; None: the one that the
-    artifact names). Every byte of the file is verified first.
+    artifact names). Every byte of the file is verified first. A program with open shapes has those sizes that were
+    compiled when it was saved.
 
     Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
-    executable = Executable(container.read(path), interface)
+    from cuvil_hw.runtime.dynamic import restore
+    from cuvil_hw.runtime.open_program import is_open
+
+    artifact = container.read(path)
+    executable = restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)
     executable.open()
     return executable
 
@@ -61,7 +69,12 @@ class Executable:
     Calling: one NumPy array, torch tensor or nested list per input, by position or by name. If the first dimension of
     every input and output is 1, N samples (N ≥ 0) may be passed at once; each gives what it would give alone (a program
     with state takes one at a time: a sample of its own would need a state of its own). An input that the model writes
-    into must be a tensor or a writable array of exactly its type, which then holds what the model wrote. Any
+    into must be a tensor or a writable array of exactly its type, which then holds what the model wrote.
+
+    A PyTorch model's program is called as the model is, with nested and keyword arguments, and gives the structure that
+    the model gives; arrays may also be given by the names of `inputs` (one mapping, or keywords). Python values that
+    the model was compiled for may be left out if they are defaults; another value is refused. Classes of the model's
+    own come back as such from `cuvil.compile`, as dicts from `cuvil.load`. Any
     torch tensor among the inputs makes the results tensors, on the CPU, without gradient. One output comes as it is,
     several as a tuple. Conversion rules: `cuvil_hw.runtime.inputs.as_array`.
     """
@@ -154,14 +167,23 @@ class Executable:
         container.write(path, self.artifact)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        outputs = self.run(*args, **named).outputs
-        return outputs[0] if len(outputs) == 1 else outputs
+        return self.structured(self.run(*args, **named).outputs)
+
+    def structured(self, outputs: Sequence[Any]) -> Any:
+        """`outputs` of a run as a call gives them."""
+        called = self._calling.signature
+        if called is None:
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        made = dict(zip((p.name for p in self.outputs), outputs, strict=True))
+        if self._calling.rebuild is not None:
+            return self._calling.rebuild(made)
+        return signature.give(called.result, made)
 
     def run(self, /, *args: Any, **named: Any) -> Run:
         """As calling, but with device time and counters. Raises InputError for wrong inputs, GuardError where values
         leave what the program was compiled for, DeviceError from the device or after `close`, and what opening the
         device raises."""
-        values = dict(zip((p.name for p in self.inputs), bind(self.inputs, args, named), strict=True))
+        values = self.bound(args, named)
         arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
         for write in self._calling.writes:
             check_writable(values[write.input], arrays[write.input], write.input)
@@ -179,6 +201,15 @@ class Executable:
         if any(is_tensor(v) for v in values.values()):
             results = [to_tensor(r) for r in results]
         return Run(tuple(results), n, seconds, counters)
+
+    def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """What is given, by port. Raises InputError."""
+        names, called = [p.name for p in self.inputs], self._calling.signature
+        by_name = args[0] if len(args) == 1 and not named and isinstance(args[0], Mapping) else named
+        by_port = called is None or (set(by_name) == set(names) and not (args and by_name is named))
+        if called is not None and not by_port:
+            return signature.take(called, args, named)
+        return dict(zip(names, bind(self.inputs, args, named), strict=True))
 
     @contextmanager
     def _using(self) -> Iterator[Loaded]:

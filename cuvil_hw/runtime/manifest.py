@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
-from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime import canonical, signature
 from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, State, Write
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
@@ -118,6 +118,7 @@ def _calling_json(calling: Calling) -> dict[str, Any]:
         "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in calling.states],
         "guards": [{"output": g.output, "message": g.message} for g in calling.guards],
         "writes": [{"input": w.input, "output": w.output} for w in calling.writes],
+        "signature": None if calling.signature is None else signature.to_json(calling.signature),
     }
 
 
@@ -186,8 +187,10 @@ def _program(node: _Node) -> HostProgram:
 
 
 def _calling(node: _Node) -> Calling:
+    called = node.child("signature").value
     return Calling(
         node.each("states", lambda n: State(n.get("input", str), n.get("output", str), n.get("initial", str))),
         node.each("guards", lambda n: Guard(n.get("output", str), n.get("message", str))),
         node.each("writes", lambda n: Write(n.get("input", str), n.get("output", str))),
+        None if called is None else signature.from_json(called),
     )

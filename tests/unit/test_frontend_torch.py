@@ -245,7 +245,7 @@ def test_inputs_and_outputs_are_named_and_flattened() -> None:
     assert [n for n, _ in load(nn.ReLU(), rand(3)).outputs] == ["out0"]
 
 
-def test_writes_into_the_input_stay_inside() -> None:
+def test_writes_into_the_input_come_after_the_outputs() -> None:
     class InPlace(nn.Module):
         def forward(self, x: Any) -> Any:
             x.mul_(2)
@@ -255,8 +255,10 @@ def test_writes_into_the_input_stay_inside() -> None:
 
     x = rand(2, 3)
     program = load(InPlace(), x)
-    want = InPlace()(x.clone())
-    np.testing.assert_allclose(evaluate(program, [x.numpy()])[0], want.numpy(), rtol=1e-6)
+    written = x.clone()
+    for got, want in zip(evaluate(program, [x.numpy()]), (InPlace()(written), written), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-6)
+    assert [name for name, _ in program.outputs] == ["out0", "x.next"]
 
 
 def test_an_exported_program_is_taken_as_it_is() -> None:
@@ -326,7 +328,7 @@ def test_foreign_dtypes_are_refused(dtype: Any) -> None:
         load(nn.Linear(2, 2).to(dtype) if dtype == torch.bfloat16 else Inside(), torch.ones(2, dtype=dtype))
 
 
-def test_state_and_randomness_are_refused() -> None:
+def test_randomness_is_refused_beside_state() -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -336,9 +338,9 @@ def test_state_and_randomness_are_refused() -> None:
             self.count += 1  # counted
             return x + self.count + torch.rand(1)
 
-    with pytest.raises(Unsupported, match=r"buffer count.*keeps no state") as caught:
+    with pytest.raises(Unsupported, match=r"rand\.default ×1.*draws random numbers") as caught:
         load(Counter(), rand(2))
-    assert any("random" in r.reason for r in caught.value.refusals)
+    assert len(caught.value.refusals) == 1
 
 
 class Branches(nn.Module):
@@ -366,9 +368,9 @@ def test_an_error_of_the_forward_names_the_users_line() -> None:
     assert line_of("mismatch") in str(caught.value)
 
 
-def test_dynamic_shapes_are_refused() -> None:
+def test_dynamic_shapes_without_sizes_are_refused() -> None:
     exported = torch.export.export(nn.ReLU(), (rand(4, 3),), dynamic_shapes=({0: torch.export.Dim("n")},))
-    with pytest.raises(Unsupported, match="dynamic; export with static shapes"):
+    with pytest.raises(CuvilError, match=r"symbolic sizes: input \(.*, 3\).*give example_inputs, or shapes="):
         load(exported)
 
 
@@ -383,8 +385,8 @@ def test_what_can_not_be_loaded() -> None:
         load("model.pth")
     with pytest.raises(CuvilError, match=r"torch\.export\.load"):
         load("model.pt2")
-    with pytest.raises(CuvilError, match="example input 0 is a str"):
-        load(nn.ReLU(), ("x",))
+    with pytest.raises(CuvilError, match=r"example input \[0\] is a object"):
+        load(nn.ReLU(), (object(),))
     with pytest.raises(CuvilError, match="shapes is for ONNX"):
         load(nn.ReLU(), rand(2), shapes={"x": (2,)})
     with pytest.raises(CuvilError, match="meta device"):

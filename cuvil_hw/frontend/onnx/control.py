@@ -1,11 +1,12 @@
-"""If, Loop and Scan: branches taken or selected, loops of a known number of steps unrolled.
+"""If, Loop and Scan: branches taken or selected, loops unrolled.
 
-What really depends on run-time values is refused: level1 has static shapes and no jumps.
+Level1 has static shapes and no jumps: shapes that depend on values are refused, and loops that end by values need a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import onnx
 
@@ -34,7 +35,11 @@ def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
     if n[0].array is not None:
         return run(branches["then" if n[0].array.all() else "else"], scope.inner())
     try:
-        results = [run(branch, scope.inner()) for branch in branches.values()]
+        asked = n.reshape(n[0], ())
+        with counting(n, asked):
+            results = [run(branches["then"], scope.inner())]
+        with counting(n, n.emit(e.LogicalNot(), asked)):
+            results.append(run(branches["else"], scope.inner()))
     except Refused as error:
         n.refuse(f"{error}; its condition is known only at run time: an input made constant (constants=) may decide it")
     chosen = []
@@ -55,30 +60,90 @@ def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
 
 
 def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
-    """Trip count and conditions must be known at import."""
+    """Unrolled: exactly where trip count and conditions are known at import; else up to a bound, the results of the last
+    step that counts being chosen, and a guard that the loop has ended by then.
+
+    Each step works on what the one before computed, whether that counts or not, so that counters stay known."""
     body = graph(n, "body")
-    trips = int(n.known_scalar(0, "the trip count")) if n.has(0) else None
-    going = bool(n.known_scalar(1, "the condition")) if n.has(1) else True
-    carried = [n[i] for i in range(2, len(n.inputs))]
-    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
-    step = 0
-    while going and (trips is None or step < trips):
-        if step >= MOST_STEPS:
+    trips, going_on = n.get(0), n.get(1)
+    state = results = [n[i] for i in range(2, len(n.inputs))]
+    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    going: Value | None = None  # whether the step at hand counts; None: certainly
+    bound: int | None = None
+    for step in range(MOST_STEPS + 1):
+        again = _again(n, trips, going_on, step)
+        if again is False:
+            break
+        if isinstance(again, Value):
+            if scans:
+                n.refuse("the length of its scan outputs depends on values known only at run time")
+            bound = _bound(n, scope, trips) if going is None else bound
+            going = again if going is None else n.emit(e.LogicalAnd(), going, again)
+        if going is not None and step == bound:
+            message = f"the loop at {n.loc} hadn't ended after {bound} trips; compile it with a larger max_trips"
+            n.emitter.builder.guard(n.emitter.ssa(n.emit(e.LogicalNot(), going)), message, n.loc)
+            break
+        if step == MOST_STEPS:
             n.refuse(f"more than {MOST_STEPS} steps, which would all be unrolled")
         inner = scope.inner()
-        given = [n.const(step, "i64"), n.const(True, "bool"), *carried]
+        given = [n.const(step, "i64"), n.const(True, "bool"), *state]
         inner.values.update(zip((i.name for i in body.input), given, strict=False))
-        results = run(body, inner)
-        if results[0].array is None:
-            n.refuse("the number of its steps depends on values known only at run time")
-        going = bool(results[0].array.all())
-        carried = results[1 : 1 + len(carried)]
-        for scan, value in zip(scans, results[1 + len(carried) :], strict=True):
+        with counting(n, going):
+            made = run(body, inner)
+        going_on, state = made[0], made[1 : 1 + len(state)]
+        results = state if going is None else [choose(n, going, a, b) for a, b in zip(state, results, strict=True)]
+        for scan, value in zip(scans, made[1 + len(state) :], strict=True):
             scan.append(value)
-        step += 1
     if not all(scans):
         n.refuse("it takes no step, and the shape of its scan outputs is unknown")
-    return [*carried, *(stacked(n, scan, 0) for scan in scans)]
+    return [*results, *(stacked(n, scan, 0) for scan in scans)]
+
+
+def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> bool | Value:
+    """Whether the loop takes this step."""
+    asked: list[Value] = []
+    for value, what in ((trips, "trip count"), (going_on, "condition")):
+        if value is None:
+            continue
+        if value.type.size != 1:
+            n.refuse(f"a {what} of shape {value.shape}; one value expected")
+        if value.array is None:
+            value = n.reshape(value, ())
+            asked.append(n.emit(e.Less(), n.const(step, "i64"), value) if what == "trip count" else value)
+        elif not (step < value.array.item() if what == "trip count" else value.array.all()):
+            return False
+    return True if not asked else asked[0] if len(asked) == 1 else n.emit(e.LogicalAnd(), *asked)
+
+
+def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
+    """Most steps to unroll; None where a known trip count ends the loop."""
+    if scope.max_trips is not None:
+        return scope.max_trips
+    if trips is None or trips.array is None or trips.array.item() > MOST_STEPS:
+        n.refuse(
+            "the number of its steps depends on values known only at run time: give compile(…, max_trips=N), or make the "
+            "input that decides it a constant (constants=)"
+        )
+    return None
+
+
+@contextmanager
+def counting(n: Node, condition: Value | None) -> Iterator[None]:
+    """What is emitted meanwhile counts only where the condition, of shape (), is true."""
+    if condition is None:
+        yield
+    else:
+        with n.emitter.builder.when(n.emitter.ssa(condition), n.loc):
+            yield
+
+
+def choose(n: Node, condition: Value, a: Value, b: Value) -> Value:
+    """`condition ? a : b`, of one type."""
+    if a is b:
+        return a
+    if a.type != b.type:
+        n.refuse(f"a value that it carries changes from {b.type} to {a.type}, and only values at run time say how often")
+    return n.emit(e.Where(), n.expand(condition, a.shape), a, b)
 
 
 def scan(n: Node, scope: Scope, run: Run, version: int) -> Sequence[Value]:

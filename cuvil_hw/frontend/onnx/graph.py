@@ -41,13 +41,14 @@ def load_onnx(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    max_trips: int | None = None,
 ) -> Program:
     """A level1 program with the meaning of an ONNX model (any opset; before 7 it is converted first).
 
     `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
     shapes by input name, for inputs whose shape the file leaves open; a leading dimension that nobody gives becomes 1,
     which `notes["assumed"]` says. Inputs with an initializer become constants, and so do those for which `constants`
-    gives a number or an array.
+    gives a number or an array. `max_trips`: bound of loops whose end depends on values.
 
     Raises Unsupported, listing every operator, attribute and element type that can't be compiled, with counts and node
     names; CuvilError for a file that is missing, damaged or invalid, and for shapes that are unknown or contradictory.
@@ -70,6 +71,7 @@ def load_onnx(
         refusals=Refusals(),
         inferred=cache(lambda: _inferred_types(proto, types)),
         budget=Budget(),
+        max_trips=max_trips,
     )
     _convert_graph(proto.graph, scope)
     scope.refusals.check(name)

@@ -46,7 +46,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Scope:
-    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one."""
+    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one.
+    `max_trips`: of loops whose end depends on values."""
 
     name: str
     values: dict[str, Value | None]
@@ -55,6 +56,7 @@ class Scope:
     refusals: Refusals
     inferred: Callable[[], Mapping[str, TensorType]]
     budget: Budget
+    max_trips: int | None = None
 
     def output(self, output: str) -> Value:
         value = self.values.get(output)

@@ -1,0 +1,230 @@
+"""A graph of ATen calls → level1 ops, node by node; graphs inside it (branches, bodies of loops) the same way."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx
+from xdsl.ir import Operation, SSAValue
+
+from cuvil_hw.errors import Refusal, Unsupported
+from cuvil_hw.frontend import aten_table  # noqa: F401  (fills the table)
+from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw.ir import level1
+from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.types import TensorType
+
+# Nodes that a model may grow to when its loops are unrolled.
+MOST_NODES = 200_000
+# Converters of control flow, checks and Python numbers by name: functions (walk, *args).
+CONTROL: dict[str, Callable[..., Any]] = {}
+_AND = ("aten.bitwise_and.Tensor", "aten.__and__.Tensor", "aten.logical_and.default")
+_OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default")
+_CHECKS = ("aten._assert_async", "aten._assert_scalar")
+POISON = object()  # the result of a node that was refused and has no type either
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+Number = bool | int | float
+
+
+class Refusals:
+    """Everything that can't be imported, by op and reason, in the order met."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, op: str, reason: str, where: str) -> None:
+        self._found.setdefault((op, reason), []).append(where)
+
+    def check(self, context: str) -> None:
+        if self._found:
+            raise Unsupported(
+                [
+                    Refusal(op, reason, len(where), tuple(dict.fromkeys(w for w in where if w)))
+                    for (op, reason), where in self._found.items()
+                ],
+                context,
+            )
+
+
+@dataclass
+class Walk:
+    """The conversion of one model. `max_trips`: of loops whose end depends on values; `loc`: of the node at hand."""
+
+    emitter: Emitter
+    max_trips: int | None = None
+    refusals: Refusals = field(default_factory=Refusals)
+    loc: str = ""
+    nodes: int = 0
+
+    def inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
+        """The results of a graph on `operands` (values, constants, numbers), its ops appended here."""
+        env: dict[torch.fx.Node, Any] = {}
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        env.update(zip(placeholders, operands, strict=True))
+        end = module.graph.output_node()
+        self.run(module, env, live(module.graph, {end}))
+        results = torch.fx.node.map_arg(end.args[0], lambda n: env[n])
+        return list(results) if isinstance(results, list | tuple) else [results]
+
+    def run(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any], wanted: set[torch.fx.Node]) -> None:
+        """Convert the nodes in `wanted`, whose placeholders are in `env`."""
+        for node in module.graph.nodes:
+            if node not in wanted:
+                continue
+            if node.op == "get_attr":
+                env[node] = operator.attrgetter(str(node.target))(module)
+            elif node.op == "call_function":
+                self.nodes += 1
+                env[node] = self._node(node, env)
+
+    def _node(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+        """Convert one node. A refused one yields zeros of its type, so that the nodes after it are looked at too."""
+        target, e = node.target, self.emitter
+        if target is operator.getitem:
+            return self._getitem(node, env)
+        label = str(target)
+        self.loc = location(node) or self.loc
+        args, found = _arguments(node, env)
+        try:
+            if self.nodes > MOST_NODES:
+                raise Refused(f"loops unrolled make more than {MOST_NODES:,} nodes")
+            e.loc, poisoned = self.loc, any(v is POISON for v in found)
+            if label in CONTROL and not poisoned:
+                return CONTROL[label](self, *args)
+            if not poisoned and not any(isinstance(v, SSAValue) for v in found):
+                if isinstance(target, torch._ops.OpOverload):
+                    return fold(target, args)
+                if arithmetic(target):
+                    return target(*args)  # type: ignore[operator]
+            e.results = _types(fake(node))
+            if e.results and not any(kind.size for kind in e.results):
+                return _placeholder(node, e)  # without elements there is nothing to compute, whatever the op
+            if label not in TABLE:
+                raise Refused("no level1 form")
+            if poisoned:
+                return _placeholder(node, e)
+            known = merged(label, args)
+            return annotated(TABLE[label](e, *args), e.results) if known is None else known
+        except (Refused, ShapeError) as error:
+            self.refusals.add(label, str(error), self.loc)
+            return _placeholder(node, e)
+
+    def _getitem(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+        source, index = node.args
+        assert isinstance(source, torch.fx.Node)
+        assert isinstance(index, int)
+        if env[source] is POISON:
+            return POISON
+        value = env[source][index]
+        if value is None:
+            reason = f"its result {index} (such as indices or statistics) is used"
+            self.refusals.add(str(source.target), reason, location(node))
+            return POISON
+        return value
+
+
+def annotated(made: Any, results: Sequence[TensorType]) -> Any:
+    """`made` by a converter, the open extents of its results written at their operations."""
+    for value, kind in zip(made if isinstance(made, list | tuple) else [made], results, strict=False):
+        if isinstance(value, SSAValue) and isinstance(value.owner, Operation) and len(value.owner.results) == 1:
+            level1.annotate_shapes(value.owner, [kind])
+    return made
+
+
+def merged(label: str, args: Sequence[Any]) -> Value | None:
+    """`known and x`, `known or x` for one known bool: the other operand or the constant, so that a loop that a counter
+    bounds has a bound. None for anything else."""
+    if label not in _AND + _OR or len(args) != 2:
+        return None
+    for known, other in (args, args[::-1]):
+        if isinstance(known, torch.Tensor) and known.dtype == torch.bool and known.numel() == 1:
+            if bool(known) == (label in _OR):
+                return known
+            scalar = isinstance(other, torch.Tensor) or (isinstance(other, SSAValue) and _is_bool_scalar(other))
+            return other if scalar and known.dim() == 0 else None
+    return None
+
+
+def _is_bool_scalar(value: SSAValue) -> bool:
+    return level1.type_of(value) == TensorType((), "bool")
+
+
+def arithmetic(target: Any) -> bool:
+    """Python's own functions of numbers, as sizes are computed with."""
+    return callable(target) and getattr(target, "__module__", "") in ("_operator", "math", "torch")
+
+
+def fake(node: torch.fx.Node) -> Any:
+    return node.meta.get("val")
+
+
+def location(node: torch.fx.Node) -> str:
+    """`model.py:12`, the innermost frame outside torch; else the module's path, such as `features.0`."""
+    frames = [(f, n) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if not f.startswith((_TORCH, "<"))]
+    if frames:
+        return f"{Path(frames[-1][0]).name}:{frames[-1][1]}"
+    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return str(paths[-1]) if paths else ""
+
+
+def live(graph: torch.fx.Graph, wanted: set[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Nodes that those in `wanted` depend on, and checks of values; the rest (unused results) is dropped."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(list(graph.nodes)):
+        if node in wanted or str(node.target).startswith(_CHECKS) or any(user in found for user in node.users):
+            found.add(node)
+    return found
+
+
+def _arguments(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> tuple[list[Any], list[Any]]:
+    """All arguments of the schema in order, with defaults; and the values among them that came from other nodes."""
+    found: list[Any] = []
+
+    def value(n: torch.fx.Node) -> Any:
+        found.append(env[n])
+        return env[n]
+
+    given = [torch.fx.node.map_arg(a, value) for a in node.args]
+    named = {k: torch.fx.node.map_arg(a, value) for k, a in node.kwargs.items()}
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return [*given, *named.values()], found
+    schema = node.target._schema.arguments
+    rest = [named.get(a.name, a.default_value) for a in schema[len(given) :]]
+    return [*given, *rest], found
+
+
+def fold(target: torch._ops.OpOverload[Any, Any], args: Sequence[Any]) -> Any:
+    """A node that depends on no input, computed by torch now."""
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise Refused("draws random numbers; pass them as an input")
+    schema = target._schema.arguments
+    positional = [a for a, s in zip(args, schema, strict=True) if not s.kwarg_only]
+    named = {s.name: a for a, s in zip(args, schema, strict=True) if s.kwarg_only}
+    with torch.no_grad():
+        result = target(*positional, **named)
+        # Uninitialised memory would make builds differ.
+        return result.zero_() if "empty" in target._schema.name else result
+
+
+def _types(value: Any) -> tuple[TensorType, ...]:
+    """Types of a node's tensor results. Raises Refused."""
+    fakes = value if isinstance(value, list | tuple) else [value]
+    return tuple(type_of_tensor(f) for f in fakes if isinstance(f, torch.Tensor))
+
+
+def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
+    def zeros(f: Any) -> Any:
+        try:
+            return e.splat(0, type_of_tensor(f)) if isinstance(f, torch.Tensor) else POISON
+        except Refused:
+            return POISON
+
+    value = fake(node)
+    return [zeros(f) for f in value] if isinstance(value, list | tuple) else zeros(value)
