@@ -150,7 +150,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def parse_constant(text: str) -> tuple[str, Any]:
     """`name=number`, `name=numbers` or `name=FILE.npy`. Raises BadParameter, and as `read_array` does."""
-    name, _, given = text.partition("=")
+    name, _, given = text.rpartition("=")
     if name and given.endswith(".npy"):
         return name, read_array(Path(given))
     try:

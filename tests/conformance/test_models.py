@@ -22,7 +22,7 @@ from tests.conformance.qdq_oracle import Array, Oracle
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
 
 QUANTIZED = ["ad_deep_autoencoder", "ic_resnet", "kws_ref_model", "vww_mobilenet_v1"]
-FLOAT = ["ad_float", "ic_resnet_float", "kws_float", "vww_96_float", "mnist_conv"]
+FLOAT = ["ad_float", "ic_resnet_float", "kws_float", "vww_96_float", "mnist_conv", "espcn_float"]
 SAMPLES = 100
 
 

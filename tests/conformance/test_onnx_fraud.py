@@ -13,6 +13,7 @@ from onnx import compose
 
 import cuvil
 
+MODELS = ["fraud_lgbm", "fraud_mlp"]
 SAMPLES = 16
 
 
@@ -27,7 +28,7 @@ def run(path: Path, **inputs: Any) -> list[Any]:
 @pytest.mark.needs("cc")
 def test_fraud_models_as_one_program(models: Path) -> None:
     """Labels equal ONNX Runtime's, probabilities within 1e-6 of it, NaN routed as in its trees."""
-    parts = [onnx.load(models / f"fraud_{name}.onnx") for name in ("lgbm", "mlp")]
+    parts = [onnx.load(models / f"{name}.onnx") for name in MODELS]
     (scaler,) = [n for n in parts[1].graph.node if n.op_type == "Scaler"]
     offset, scale = (np.float32(a.floats) for a in sorted(scaler.attribute, key=lambda a: a.name))
     whole, other = (compose.add_prefix(p, prefix) for p, prefix in zip(parts, ("trees_", "net_"), strict=True))

@@ -22,6 +22,7 @@ from cuvil_hw.cli.app import app
 from cuvil_hw.cli.main import BUG, FAILED, INTERRUPTED, USAGE, main
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report.report import Report
+from cuvil_hw.cli.compile import parse_constant
 from cuvil_hw.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +105,13 @@ def test_compile_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert result["artifact"] == "small.cuvil"
     assert result["report_data"]["schema"] == "cuvil-report/1"
     assert result["report_data"]["layers"][0]["output"] == "2x3xf32"
+
+
+def test_numbers_and_files_as_constants(tmp_path: Path) -> None:
+    np.save(tmp_path / "c.npy", np.eye(2))
+    assert parse_constant("sr=16000") == ("sr", 16000)
+    assert parse_constant("a=b=-1,2.5") == ("a=b", [-1, 2.5])
+    assert np.array_equal(parse_constant(f"m={tmp_path / 'c.npy'}")[1], np.eye(2))
 
 
 def test_run_on_the_processor(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,6 +328,7 @@ def test_doctor_where_nothing_is_installed(capsys: pytest.CaptureFixture[str], m
     [
         (["compile"], "Missing argument 'model'."),
         (["compile", "m.onnx"], "Missing option '--target' / '-t'."),
+        (["compile", "m", "-tcpu", "--constant", "sr=fast"], "--constant is 'sr=fast', expected name=number, name=1,"),
         (["compile", "m", "-tcpu", "--shape", "1,2"], "--shape is '1,2', expected name=extents such as input=1,"),
         (["targets", "nope"], "No such command 'nope'."),
         (["compile", "m.onnx", "--nope"], "No such option: --nope"),

@@ -104,6 +104,61 @@ def test_shapes_bind_names_for_all_inputs() -> None:
     assert "assumed" not in program.notes
 
 
+def test_names_that_are_no_names_bind_nothing() -> None:
+    program = load_onnx(symbolic("?", "?"), shapes={"x": (4, 7), "z": (1, 7)})
+    assert [t.shape for _, t in program.inputs] == [(4, 7), (1, 7)]
+    with pytest.raises(CuvilError, match=r"'z' dimension 1 \(unnamed\)"):
+        load_onnx(symbolic("-1", "None"), shapes={"x": (4, 7)})
+
+
+def test_inputs_made_constant() -> None:
+    program = load_onnx(symbolic("batch", 3), constants={"z": [[1, 2, 3.5]]})
+    assert program.inputs == (("x", TensorType((1, 3), "f32")),)
+    np.testing.assert_array_equal(run(program, {"x": floats(1, 3)})[0], floats(1, 3) + np.float32([1, 2, 3.5]))
+
+
+def test_a_constant_input_decides_an_if() -> None:
+    branches = []
+    for inputs in (["x"], ["x", "x"]):
+        out = helper.make_tensor_value_info("o", TensorProto.FLOAT, [3 * len(inputs)])
+        branches.append(helper.make_graph([helper.make_node("Concat", inputs, ["o"], axis=0)], "b", [], [out]))
+    nodes = [
+        helper.make_node("Equal", ["rate", "wanted"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    model = graph_model(nodes, {"x": floats(3), "rate": np.int64(0)}, ["y"], 13, {"wanted": np.int64(16000)})
+    for rate, size in ((16000, 3), (8000, 6)):
+        program = load_onnx(model, constants={"rate": rate})
+        assert mnemonics(program).count("where") == 0
+        assert run(program, {"x": floats(3)})[0].shape == (size,)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "constants", "message"),
+    [
+        ({}, {"w": 1.0}, "constants= names 'w'; the inputs are 'x', 'z'"),
+        ({}, {"z": 1.0}, r"the shape of constants\['z'\] = \(\): the input has 2 dimensions"),
+        ({"x": (4, 3)}, {"z": np.zeros((5, 3))}, "dimension 'n' is already 4"),
+        ({"z": (4, 3)}, {"z": np.zeros((4, 3))}, "'z' is in shapes= and in constants="),
+        ({}, {"z": [["a", "b", "c"]]}, "is not numbers"),
+    ],
+)
+def test_constants_that_do_not_fit_their_input(
+    shapes: dict[str, tuple[int, ...]], constants: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CuvilError, match=message):
+        load_onnx(symbolic("n", 3), shapes=shapes, constants=constants)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(np.int8, 128), (np.int8, 0.5), (np.uint8, -1), (np.bool_, 2)])
+def test_constants_are_values_of_the_inputs_type(dtype: type, value: float) -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)
+    model = graph_model([node], {"x": np.zeros(2, dtype)}, ["y"], 13)
+    assert run(load_onnx(model, constants={"x": [1, 0]}), {})[0].tolist() == [1, 0]
+    with pytest.raises(CuvilError, match=r"constants\['x'\] has values that .*, its type, doesn't have"):
+        load_onnx(model, constants={"x": [value, 0]})
+
+
 @pytest.mark.parametrize(
     ("dims", "shapes", "message"),
     [
