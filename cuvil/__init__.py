@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from cuvil_hw.errors import Unsupported as Unsupported
     from cuvil_hw.ops.custom import register_op as register_op
     from cuvil_hw.profile import builtin_profiles as targets
+    from cuvil_hw.runtime.dynamic import DynamicExecutable as DynamicExecutable
     from cuvil_hw.runtime.executable import Executable as Executable
     from cuvil_hw.runtime.executable import load as load
+    from cuvil_hw.shapes.constraint import Constraint as Constraint
+    from cuvil_hw.shapes.dim import Dim as Dim
     from cuvil_hw.version import VERSION as __version__
 
 _WHERE = {
@@ -41,6 +44,9 @@ _WHERE = {
     "check": ("cuvil_hw.check", "check"),
     "load": ("cuvil_hw.runtime.executable", "load"),
     "Executable": ("cuvil_hw.runtime.executable", "Executable"),
+    "DynamicExecutable": ("cuvil_hw.runtime.dynamic", "DynamicExecutable"),
+    "Dim": ("cuvil_hw.shapes.dim", "Dim"),
+    "Constraint": ("cuvil_hw.shapes.constraint", "Constraint"),
     "register_op": ("cuvil_hw.ops.custom", "register_op"),
     "targets": ("cuvil_hw.profile", "builtin_profiles"),
     "__version__": ("cuvil_hw.version", "VERSION"),
@@ -64,8 +70,10 @@ _WHERE = {
 __all__ = [
     "ArtifactError",
     "BuildFailed",
+    "Constraint",
     "CuvilError",
     "DeviceError",
+    "Dim",
     "DoesNotFit",
     "Executable",
     "GuardError",

@@ -12,6 +12,8 @@ import typer
 
 from cuvil_hw.cli.output import console, print_json, read_array
 from cuvil_hw.report import words
+from cuvil_hw.runtime.device import Port
+from cuvil_hw.runtime.open_program import OpenPort
 
 _FEW = 8  # elements and samples shown
 _JSON_MOST = 100_000  # elements of an output in JSON; larger ones go to a file
@@ -39,7 +41,7 @@ def run_program(
     args, named = _inputs(inputs or ())
     with load(program, interface) as executable:
         result = executable.run(*args, **named)
-        ports = executable.outputs
+        ports: Sequence[Port | OpenPort] = executable.outputs
     outputs = {port.name: array for port, array in zip(ports, result.outputs, strict=True)}
     if output is not None:
         _write(output, outputs)

@@ -120,9 +120,7 @@ class Emitter:
         return self.emitted[id(v)][1]
 
     def op(self, op: base.Op, *values: Value) -> SSAValue:
-        result = self.builder.op(op, *map(self.ssa, values), loc=self.loc)
-        level1.annotate_shapes(result.owner, [level1.type_of(result)])
-        return result
+        return self.builder.op(op, *map(self.ssa, values), loc=self.loc)
 
     def splat(self, value: float | int | bool, kind: TensorType) -> SSAValue:
         """A tensor of one value."""

@@ -30,7 +30,8 @@ class OpenModel:
 def symbolic_text(program: Program, inputs: Mapping[str, Shape], domain: Domain, sizes: Sizes) -> str:
     """Level1 text at `sizes`, with the open shapes as attributes: `dims` of the function, `shapes` of operations."""
     attributes = program.main.attributes
-    attributes["dims"] = ArrayAttr([StringAttr(rule) for rule in str(domain).split(", ")])
+    bounds = [f"{d.min} <= {d.name}" + (f" <= {d.max}" if d.max is not None else "") for d in domain.dims]
+    attributes["dims"] = ArrayAttr([StringAttr(rule) for rule in (*bounds, *(c.text for c in domain.constraints))])
     attributes["sizes"] = StringAttr(domain.key(sizes))
     attributes["shapes"] = ArrayAttr([StringAttr(show(inputs[n])) for n, _ in program.inputs])
     return program.text()

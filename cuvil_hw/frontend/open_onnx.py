@@ -27,6 +27,7 @@ def open_onnx(
     constraints: Sequence[Any] = (),
     name: str | None = None,
     constants: Mapping[str, Any] | None = None,
+    max_trips: int | None = None,
 ) -> OpenModel:
     """`shapes`: by name of an input, every extent or the open ones by axis; by name of a dimension in the file
     (dim_param), one extent. Raises CuvilError."""
@@ -41,7 +42,7 @@ def open_onnx(
             n: tuple(sized(whole(e).value(sizes), e) if open_ else whole(e).value(sizes) for e in shape)
             for n, shape in inputs.items()
         }
-        program = load_onnx(proto, shapes=given, constants=constants)
+        program = load_onnx(proto, shapes=given, constants=constants, max_trips=max_trips)
         refuse_state(program)
         return Program(program.module, program.constants, title, program.notes, program.calling)
 

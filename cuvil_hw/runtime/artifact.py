@@ -9,6 +9,7 @@ It is a zip archive that any tool can list. So that equal content gives equal by
     weights.bin      constants, little-endian, row-major, each at a multiple of 64 bytes
     sources/…        generated sources and whatever else the build plan holds
     products/…       what the tools made of them
+    programs/…       of a program with open shapes: one for each size, without weights (runtime/open_program.py)
     report.json      the compiler's report
 
 The archive's comment ends the file: "cuvil-artifact/1 sha256:" and 64 hex digits, the digest of every byte before
@@ -43,7 +44,7 @@ from cuvil_hw.runtime.manifest import FORMAT, FORMAT_VERSION, Manifest, Member, 
 
 MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"
 WEIGHTS, WEIGHT_INDEX = "weights.bin", "weights.json"
-SOURCES, PRODUCTS = "sources/", "products/"
+SOURCES, PRODUCTS, PROGRAMS = "sources/", "products/", "programs/"
 _FIXED = {LEVEL1, REPORT, WEIGHTS, WEIGHT_INDEX}
 MAX_BYTES = 16 << 30
 MAX_MANIFEST_BYTES = 64 << 20
@@ -270,8 +271,8 @@ def _check_member(info: zipfile.ZipInfo, name: str, origin: str) -> None:
 def _check_names(names: Mapping[str, Any]) -> None:
     check_paths(names)
     for name in names:
-        if name not in _FIXED and not name.startswith((SOURCES, PRODUCTS)):
-            raise CuvilError(f"{name}: no such member; files go below {SOURCES} or {PRODUCTS}")
+        if name not in _FIXED and not name.startswith((SOURCES, PRODUCTS, PROGRAMS)):
+            raise CuvilError(f"{name}: no such member; files go below {SOURCES}, {PRODUCTS} or {PROGRAMS}")
     check_paths([n.partition("/")[2] for n in names if n not in _FIXED])
 
 

@@ -120,10 +120,10 @@ def _rule(node: ast.expr, text: str) -> Rule:
         case ast.Compare(left=left, ops=ops, comparators=rights):
             sides = [left, *rights]
             parts: list[Rule] = []
-            for a, op, b in zip(sides, ops, rights, strict=False):
-                if type(op) not in _COMPARE:
+            for a, compares, b in zip(sides, ops, rights, strict=False):
+                if type(compares) not in _COMPARE:
                     raise _fail(b, text, "only == != < <= > >= compare sizes")
-                parts.append(Compare(_COMPARE[type(op)], _expr(a, text), _expr(b, text)))
+                parts.append(Compare(_COMPARE[type(compares)], _expr(a, text), _expr(b, text)))
             return parts[0] if len(parts) == 1 else Logic("and", tuple(parts))
     raise _fail(node, text, "a comparison is expected, such as S <= 2*B")
 

@@ -94,19 +94,22 @@ def _splits(looks: Sequence[Look]) -> str:
 def _refusal(
     domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Found, error: CuvilError
 ) -> CuvilError:
-    """The error to raise for sizes that the model doesn't take."""
+    """The error to raise for sizes that the model doesn't take; `error` itself where it takes none."""
     found = list(looks) or _elsewhere(domain, look_at, sizes)
     if not found:
         return error
     broken = next(([g for g in look.guards if not g.rule.holds(sizes)] for look in found), [])
+    needed = " and ".join(dict.fromkeys(_readable(g) for g in broken))
+    example = f'cuvil.Constraint("{_simple(broken[0].rule)}")' if broken else ""
+    return refusal(domain, sizes, error, f"it takes sizes with {needed}" if needed else "", example)
+
+
+def refusal(domain: Domain, sizes: Sizes, error: CuvilError, where: str, example: str = "") -> CuvilError:
+    """`where`: which sizes the model does take; `example`: a constraint that helps. Both may be ""."""
     lines = [f"the model doesn't take {', '.join(f'{n} = {s}' for n, s in sizes.items())}: {_reason(error)}"]
-    needed = [_readable(g) for g in broken]
-    if needed:
-        lines.append(f"it takes sizes with {' and '.join(dict.fromkeys(needed))}")
-    lines.append(
-        f"sizes allowed are {domain}; narrow the bounds or add a constraint"
-        + (f', e.g. cuvil.Constraint("{_simple(broken[0].rule)}")' if broken else "")
-    )
+    lines += [where] if where else []
+    what = "narrow the bounds or add a constraint"
+    lines.append(f"sizes allowed are {domain}; {what}{', e.g. ' + example if example else ''}")
     return CuvilError("\n  ".join(lines))
 
 

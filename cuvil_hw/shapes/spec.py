@@ -65,7 +65,7 @@ def shape_of(given: Any, shape: Sequence[int], what: str) -> Shape:
     elif isinstance(given, list | tuple):
         extents = list(given)
     else:
-        raise CuvilError(f"{what}: give every extent, such as (B, 3, 32, 32), or the open ones by axis, such as {{0: B}}")
+        raise CuvilError(f"{what}: give every extent, as in (B, 3, 32, 32), or the open ones by axis, as in {{0: B}}")
     if len(extents) != len(shape):
         raise CuvilError(f"{what}: {len(extents)} extents given, the input has {len(shape)} dimensions: {tuple(shape)}")
     found = []

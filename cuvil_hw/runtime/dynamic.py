@@ -1,0 +1,305 @@
+"""A compiled program with open shapes: finds the sizes of a call and runs the program compiled for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from cuvil_hw.errors import CuvilError, DeviceError, InputError
+from cuvil_hw.report.report import Report
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.device import Array, Port
+from cuvil_hw.runtime.executable import Executable, Run
+from cuvil_hw.runtime.inputs import as_array, is_tensor, to_tensor
+from cuvil_hw.runtime.open_program import OpenPort, OpenProgram, pack, unpack
+from cuvil_hw.runtime.split import cut, join, parts
+from cuvil_hw.shapes.domain import bind
+
+# Programs compiled on demand that are kept; the one used longest ago goes. Its build stays in the cache on disk.
+KEEP = 16
+Compiler = Callable[[Mapping[str, int]], Artifact]
+
+
+@dataclass
+class _Slot:
+    """The program for one size. `listed`: never dropped; `users`: calls that hold it; `turn`: of its last use."""
+
+    sizes: dict[str, int]
+    listed: bool
+    artifact: Artifact | None = None
+    executable: Executable | None = None
+    users: int = 0
+    turn: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class DynamicExecutable:
+    """A program that takes every size within the bounds of its open dimensions. Made by `cuvil.compile` with
+    `shapes=…` and by `cuvil.load`; called, saved and closed as an Executable is, also from several threads.
+
+    Each size has a program of its own, all with the same weights: those listed (`Dim(…, sizes=…)`) are compiled ahead;
+    any other at its first call, as long as the model is at hand (in the process that compiled it). The last KEEP of
+    these are kept. Without the model, other sizes go through the listed programs where that is exact (`program.batch`),
+    by cutting and padding; else they are refused.
+    """
+
+    def __init__(
+        self,
+        program: OpenProgram,
+        artifacts: Mapping[str, Artifact],
+        interface: str | None = None,
+        compiler: Compiler | None = None,
+    ) -> None:
+        """`artifacts`: programs by key, at least one; `compiler`: makes one for any size, or raises. Raises
+        ArtifactError."""
+        self.program = program
+        self._compiler = compiler
+        self._slots = {key: _Slot(_sizes(key), True, artifact) for key, artifact in artifacts.items()}
+        first = next(iter(artifacts.values()))
+        self._template = Executable(first, interface)  # says how the model is called; never opened
+        self.interface = self._template.interface
+        self._state = threading.Condition()
+        self._turn = 0
+        self._closed = False
+        # One fabric holds one design at a time.
+        rules = [axis.get("rule") for axis in first.manifest.profile.get("axes", ()) if isinstance(axis, Mapping)]
+        self._alone = threading.Lock() if "sum" in rules and self.interface == "hw" else None
+
+    @property
+    def name(self) -> str:
+        return self.program.model
+
+    @property
+    def inputs(self) -> tuple[OpenPort, ...]:
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[OpenPort, ...]:
+        return self.program.outputs
+
+    @property
+    def sizes(self) -> tuple[dict[str, int], ...]:
+        """Sizes that a program is there for, in the order of their names."""
+        with self._state:
+            return tuple(dict(s.sizes) for _, s in sorted(self._slots.items()) if s.artifact is not None)
+
+    @property
+    def report(self) -> Report:
+        """The report of the first size, with the open shapes; `at(B=8).report` is that of another size."""
+        report = self._template.report
+        report["open"] = {
+            "dims": str(self.program.domain),
+            "inputs": [str(p) for p in self.inputs],
+            "outputs": [str(p) for p in self.outputs],
+            "sizes": [self.program.domain.key(s) for s in self.sizes],
+            "proven": self.program.proven,
+            "batch": list(self.program.batch),
+        }
+        first = self.program.domain.key(_sizes(next(iter(self._slots))))
+        proof = "proven for all of them" if self.program.proven else f"not proven for all: {self.program.note}"
+        report["notes"] = [
+            *report.get("notes", []),
+            f"shapes are open: {self.program.domain}; figures are those of {first}",
+            *(f"input {p}" for p in self.inputs),
+            *(f"output {p}" for p in self.outputs),
+            f"shape rules: {proof}",
+        ]
+        return report
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Generated text files of every size: `B=8/model.c`."""
+        with self._state:
+            kept = [(key, slot.artifact) for key, slot in sorted(self._slots.items()) if slot.artifact is not None]
+        return {f"{key}/{n}": text for key, a in kept for n, text in Executable(a, self.interface).sources.items()}
+
+    @property
+    def ir(self) -> str:
+        """Level1 text with the open shapes as attributes."""
+        return self.program.level1
+
+    @property
+    def artifact(self) -> Artifact:
+        """All programs that are there, in one artifact. Raises ArtifactError."""
+        with self._state:
+            kept = {key: slot.artifact for key, slot in self._slots.items() if slot.artifact is not None}
+        return pack(self.program, kept, self.report)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact with every program that is there. Raises ArtifactError."""
+        container.write(path, self.artifact)
+
+    def at(self, /, **sizes: int) -> Executable:
+        """A program of its own for these sizes, compiled if need be; the caller closes it. Raises InputError for sizes
+        outside the domain, and what compiling raises."""
+        if set(sizes) != {d.name for d in self.program.domain.dims}:
+            names = ", ".join(d.name for d in self.program.domain.dims)
+            raise InputError(f"{self.name}: give a size for each of {names}, not for {', '.join(sizes) or 'none'}")
+        refusal = self.program.domain.refusal(sizes)
+        if refusal is not None:
+            raise InputError(f"{self.name}: {refusal}")
+        with self._using(sizes) as slot:
+            assert slot.artifact is not None
+            return Executable(slot.artifact, self.interface)
+
+    def open(self) -> None:
+        """Open the device with the first program now. Raises as `Executable.open` does."""
+        with self._using(_sizes(next(iter(self._slots)))) as slot:
+            assert slot.executable is not None
+            slot.executable.open()
+
+    def close(self) -> None:
+        """Wait for calls that are running, then free every device. May be called twice."""
+        with self._state:
+            self._closed = True
+            self._state.wait_for(lambda: all(s.users == 0 for s in self._slots.values()))
+            for slot in self._slots.values():
+                _shut(slot)
+
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        return self._template.structured(self.run(*args, **named).outputs)
+
+    def run(self, /, *args: Any, **named: Any) -> Run:
+        """As calling, but with device time and counters. Raises InputError for inputs of wrong sizes (naming input,
+        dimension, size and rule), and what `Executable.run` raises."""
+        values = self._template.bound(args, named)
+        arrays = {p.name: as_array(values[p.name], Port(p.name, (), p.dtype)) for p in self.inputs}
+        shapes = {p.name: p.shape for p in self.inputs}
+        try:
+            sizes = bind(shapes, {n: a.shape for n, a in arrays.items()}, self.program.domain)
+        except InputError as e:
+            raise InputError(f"{self.name}: {e}") from e
+        with self._alone if self._alone is not None else nullcontext():
+            dim = self._split_along(sizes)
+            if dim is None:
+                return self._run(sizes, values)
+            return self._run_parts(sizes, dim, arrays, any(map(is_tensor, values.values())))
+
+    def _run(self, sizes: dict[str, int], values: Mapping[str, Any]) -> Run:
+        with self._using(sizes) as slot:
+            assert slot.executable is not None
+            return slot.executable.run(dict(values))
+
+    def _run_parts(self, sizes: dict[str, int], dim: str, arrays: Mapping[str, Array], tensors: bool) -> Run:
+        cuts = parts(sizes[dim], self._beside(sizes, dim))
+        runs = [self._run({**sizes, dim: p.size}, cut(arrays, self.inputs, dim, p)) for p in cuts]
+        outputs: list[Any] = join([r.outputs for r in runs], self.outputs, dim, cuts)
+        if tensors:
+            outputs = [to_tensor(o) for o in outputs]
+        return Run(tuple(outputs), runs[0].samples, sum(r.device_seconds for r in runs), runs[-1].counters)
+
+    def _split_along(self, sizes: Mapping[str, int]) -> str | None:
+        """A dimension along which listed programs serve sizes that have none and can't get one; None: not needed.
+        Raises InputError when there is no way."""
+        if self._compiler is not None or self.program.domain.key(sizes) in self._slots:
+            return None
+        for dim in self.program.batch:
+            if sizes[dim] and self._beside(sizes, dim):
+                return dim
+        key = self.program.domain.key(sizes)
+        raise InputError(f"{self.name}: there is no program for {key}; {self._nearest(sizes)}")
+
+    def _beside(self, sizes: Mapping[str, int], dim: str) -> list[int]:
+        """Sizes of `dim` that there are programs for, all other sizes being these."""
+        fixed = {n: v for n, v in sizes.items() if n != dim}
+        beside = [s.sizes for s in self._slots.values() if fixed.items() <= s.sizes.items()]
+        return sorted(s[dim] for s in beside if s[dim] > 0)
+
+    def _nearest(self, sizes: Mapping[str, int]) -> str:
+        def far(slot: _Slot) -> int:
+            return sum(abs(slot.sizes[n] - v) for n, v in sizes.items())
+
+        near = sorted(self._slots.items(), key=lambda item: (far(item[1]), item[0]))[:3]
+        shown = " or ".join(self.program.domain.key(s.sizes) for _, s in near)
+        return f"nearest are {shown}; compile it again with this size among Dim(…, sizes=…)"
+
+    @contextmanager
+    def _using(self, sizes: Mapping[str, int]) -> Iterator[_Slot]:
+        """The slot of these sizes with its program, which isn't dropped meanwhile. Compiled once, however many wait."""
+        key = self.program.domain.key(sizes)
+        with self._state:
+            if self._closed:
+                raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
+            slot = self._slots.setdefault(key, _Slot(dict(sizes), False))
+            slot.users += 1
+            self._turn += 1
+            slot.turn = self._turn
+        try:
+            with slot.lock:
+                if slot.artifact is None:
+                    slot.artifact = self._compile(slot)
+                if slot.executable is None:
+                    if self._alone is not None:
+                        self._shut_others(slot)
+                    slot.executable = Executable(slot.artifact, self.interface)
+            yield slot
+        finally:
+            with self._state:
+                slot.users -= 1
+                if slot.artifact is None and not slot.users:
+                    del self._slots[key]
+                self._drop()
+                self._state.notify_all()
+
+    def _compile(self, slot: _Slot) -> Artifact:
+        if self._compiler is None:
+            key = self.program.domain.key(slot.sizes)
+            raise InputError(f"{self.name}: there is no program for {key}; {self._nearest(slot.sizes)}")
+        try:
+            return self._compiler(slot.sizes)
+        except CuvilError as e:
+            e.add_note(f"while compiling {self.name} for {self.program.domain.key(slot.sizes)}")
+            raise
+
+    def _shut_others(self, mine: _Slot) -> None:
+        with self._state:
+            for slot in self._slots.values():
+                if slot is not mine and not slot.users:
+                    _shut(slot)
+
+    def _drop(self) -> None:
+        """Free the programs compiled on demand beyond KEEP."""
+        extra = [(s.turn, key) for key, s in self._slots.items() if not s.listed and s.artifact is not None]
+        for _, key in sorted(extra)[: max(0, len(extra) - KEEP)]:
+            if not self._slots[key].users:
+                _shut(self._slots.pop(key))
+
+    def __enter__(self) -> DynamicExecutable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ins, outs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
+        adapter = self._template.artifact.manifest.adapter
+        where = f"for {adapter} ({self.interface})"
+        return f"<DynamicExecutable {self.name} {where}: ({ins}) -> ({outs}), {self.program.domain}>"
+
+
+def restore(artifact: Artifact, interface: str | None) -> DynamicExecutable:
+    """The program in an artifact of `DynamicExecutable.save`. Raises ArtifactError."""
+    program, artifacts = unpack(artifact)
+    return DynamicExecutable(program, artifacts, interface)
+
+
+def _sizes(key: str) -> dict[str, int]:
+    """The inverse of Domain.key."""
+    return {name: int(size) for name, _, size in (part.partition("=") for part in key.split(","))}
+
+
+def _shut(slot: _Slot) -> None:
+    if slot.executable is not None:
+        slot.executable.close()
+        slot.executable = None
+
+
+__all__: Sequence[str] = ("KEEP", "DynamicExecutable", "restore")
