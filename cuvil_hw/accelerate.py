@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,10 +29,10 @@ def accelerate(
     """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
 
     The copy shares weights and submodules with `model`, which stays as it is. It keeps its class (it is an instance of
-    it), the signature of `forward`, `config`, the class of outputs, `eval`, `state_dict`, `save_pretrained`, `generate`.
-    The first call of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and
-    in the values of those that are no tensors. Weights may change between calls; the next one compiles anew. For
-    inference only: a call in training mode raises CuvilError, and so does a backward pass through its results.
+    it), the signature of `forward`, `config`, the class of outputs, `eval`, `state_dict` and `generate`. The first call
+    of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and in the values
+    of those that are no tensors. Weights may change between calls; the next one compiles anew. For inference only: a
+    call in training mode raises CuvilError, and so does a backward pass through its results.
 
     `generate` runs as the model does it. Its default cache grows with every token, and each length is compiled for; a
     cache of fixed size, `generate(…, cache_implementation="static")`, needs two programs in all.
@@ -59,6 +60,7 @@ def accelerate(
         "precision": precision,
         "calibration": calibration,
         "interface": interface,
+        "name": original.__name__,
         "done": programs.append,
     }
     namespace = {
@@ -70,7 +72,8 @@ def accelerate(
     }
     _prepare_capture(model)
     result = copy.copy(model)
-    result.__class__ = type(original)(original.__name__, (original,), namespace)
+    derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
+    result.__class__ = derived
     return result
 
 
@@ -91,7 +94,12 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
     from cuvil_hw.frontend.dynamo import backend
 
     compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
-    limits = {"recompile_limit": SIGNATURES, "accumulated_recompile_limit": SIGNATURES}
+    # Beyond its limit Dynamo would run the model in PyTorch without a word.
+    limits: Any = {
+        "recompile_limit": SIGNATURES,
+        "accumulated_recompile_limit": SIGNATURES,
+        "fail_on_recompile_limit_hit": True,
+    }
 
     @functools.wraps(original.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,12 +107,11 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
             return original.forward(self, *args, **kwargs)
         if self.training:
             raise CuvilError(
-                f"{original.__name__} is in training mode and is compiled for inference; call .eval() first"
+                f"{original.__name__} is in training mode, and it is compiled for inference; call .eval() first"
             )
         try:
-            # Beyond its limit Dynamo would run the model in PyTorch without a word.
-            with config.patch(**limits, fail_on_recompile_limit_hit=True):
-                return compiled(self, *args, **kwargs)
+            with config.patch(limits):
+                return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(
                 f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "

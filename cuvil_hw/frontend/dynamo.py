@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 import torch
 import torch.fx
 from torch._dynamo.utils import counters
+from torch._guards import CompileContext
 
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
-from cuvil_hw.frontend.dynamo_graph import Alias, Closed, Computed, Given, Plan, plan, source_name
+from cuvil_hw.frontend.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
 from cuvil_hw.runtime.executable import Executable
 
 LOG = logging.getLogger("cuvil")
@@ -31,8 +32,8 @@ KEPT = 16  # programs of one graph; the one that was not used for longest is giv
 class Options:
     """What `torch.compile(model, backend="cuvil", options={…})` takes.
 
-    `target`, `precision`, `calibration`, `interface`: as in `cuvil.compile`. `fallback`: "eager" runs a graph that
-    can't be compiled in PyTorch, with a warning in the log "cuvil" and a count in
+    `target`, `precision`, `calibration`, `interface`, `name`: as in `cuvil.compile`. `fallback`: "eager" runs a graph
+    that can't be compiled in PyTorch, with a warning in the log "cuvil" and a count in
     torch._dynamo.utils.counters["cuvil"]; without it such a graph raises. `done`: called with each program, an
     Executable, when it is compiled.
     """
@@ -41,6 +42,7 @@ class Options:
     precision: str | None = None
     calibration: Any = None
     interface: str | None = None
+    name: str | None = None
     fallback: str | None = None
     done: Callable[[Executable], None] | None = None
 
@@ -105,6 +107,8 @@ class _Graph:
         self._parameters = {i for i in self._weights if isinstance(examples[i], torch.nn.Parameter)}
         self._labels = [source_name(n) for n in nodes]
         self._programs: OrderedDict[tuple[Any, ...], _Program | Unsupported | DoesNotFit] = OrderedDict()
+        # As PyTorch's own logs call it: the frame, and how many times it was compiled before.
+        self._title = f"graph_{CompileContext.current_compile_id() or ''}".replace("/", "_")
         self._lock = RLock()
 
     def __call__(self, *args: Any) -> Any:
@@ -120,10 +124,9 @@ class _Graph:
     def _find(self, args: Sequence[Any]) -> _Program | Unsupported | DoesNotFit:
         key = self._key(args)
         found = self._programs.get(key)
-        if isinstance(found, _Program) and not self._current(found, args):
-            key, found = self._key(args), None  # a buffer may have become an input
-        if found is None:
+        if found is None or (isinstance(found, _Program) and not self._current(found, args)):
             found = self._compile(args)
+            key = self._key(args)  # a buffer may have become an input
             self._programs[key] = found
             if len(self._programs) > KEPT:
                 self._programs.popitem(last=False)
@@ -132,11 +135,11 @@ class _Graph:
         return found
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """What a program depends on; weights are the same object, or another copy of the same module."""
+        """What a program depends on, but for the values of weights. Modules that share code differ in parameters."""
         parts: list[Any] = []
         for i, a in enumerate(args):
             if i in self._weights:
-                parts.append(id(a))
+                parts.append(id(a) if i in self._parameters else None)
             elif i in self._scalars:
                 parts.append((float, a.item()))
             elif isinstance(a, torch.Tensor):
@@ -175,7 +178,7 @@ class _Graph:
         weights = {i: _Weight(weakref.ref(args[i]), args[i]._version, args[i].data_ptr()) for i in self._weights}
         program = None
         if made.picked or made.written:
-            closed = Closed(self._graph, fixed, scalars, made)
+            closed = DynamoGraph(self._graph, fixed, scalars, made)
             options = self._options
             program = compile(
                 closed,
@@ -184,8 +187,9 @@ class _Graph:
                 calibration=options.calibration,
                 precision=options.precision,
                 interface=options.interface,
-                name=_title(self._graph),
+                name=options.name or self._title,
             )
+            assert isinstance(program, Executable)  # all shapes are fixed
             if options.done is not None:
                 options.done(program)
         return _Program(made, program, inputs, weights)
@@ -218,15 +222,6 @@ def _is_weight(node: torch.fx.Node, example: Any) -> bool:
         return False
     source = str(getattr(getattr(node.meta.get("grapharg"), "source", None), "name", ""))
     return isinstance(example, torch.nn.Parameter) or "._buffers[" in source
-
-
-def _title(graph: torch.fx.GraphModule) -> str:
-    """The class of the outermost module whose code the graph holds."""
-    for node in graph.graph.nodes:
-        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
-            name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-            return name.rpartition(".")[2] or "graph"
-    return "graph"
 
 
 def _run(found: _Program, args: Sequence[Any], grad: bool) -> tuple[Any, ...]:

@@ -223,7 +223,7 @@ def _contiguous(size: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
-class Closed(torch.nn.Module):
+class DynamoGraph(torch.nn.Module):
     """The graph as a function of its runtime inputs: weights are attributes, numbers are fixed, nothing is written.
 
     `fixed`: arguments that are no runtime inputs, by position. Returns the outputs that the plan picks, then the new
@@ -267,8 +267,8 @@ class Closed(torch.nn.Module):
 
 __all__ = [
     "Alias",
-    "Closed",
     "Computed",
+    "DynamoGraph",
     "Given",
     "Output",
     "Plan",

@@ -1,0 +1,419 @@
+"""`torch.compile(m, backend="cuvil")` against eager PyTorch: numbers, layouts, views, writes, sizes, weights, refusals.
+
+The oracle is the same function without torch.compile, on copies of its inputs."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("xdsl")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+
+from cuvil_hw.errors import CuvilError, Unsupported  # noqa: E402
+from cuvil_hw.frontend.dynamo import backend  # noqa: E402
+from cuvil_hw.runtime.executable import Executable  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).name
+pytestmark = pytest.mark.needs("gcc")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def line_of(text: str) -> str:
+    lines = Path(__file__).read_text().splitlines()
+    (number,) = [i for i, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return f"{HERE}:{number}"
+
+
+def compiled(f: Any, **kwargs: Any) -> tuple[Any, list[Executable]]:
+    """f compiled, and the programs as they are made."""
+    made: list[Executable] = []
+    options = {"done": made.append, **kwargs.pop("options", {})}
+    return torch.compile(f, backend=backend, options=options, **kwargs), made
+
+
+def rand(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def same(got: Any, want: Any) -> None:
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
+        assert got.stride() == want.stride()
+    elif isinstance(want, list | tuple):
+        for g, w in zip(got, want, strict=True):
+            same(g, w)
+    else:
+        assert got == want
+
+
+def agree(f: Callable[..., Any], fast: Callable[..., Any], *args: Any) -> Any:
+    """Results and what is left in the inputs."""
+    mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
+    with torch.no_grad():
+        want, got = f(*theirs), fast(*mine)
+    same(got, want)
+    same(mine, theirs)
+    return got
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(F.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+def net() -> Net:
+    torch.manual_seed(0)
+    model = Net()
+    nn.init.normal_(model.norm.running_mean)
+    nn.init.uniform_(model.norm.running_var, 0.5, 2)
+    return model.eval()
+
+
+def test_entry_point_finds_the_backend_without_importing_cuvil(tmp_path: Path) -> None:
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["torch_dynamo_backends"]
+    dist = tmp_path / "cuvil_hw_test-0.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: cuvil-hw-test\nVersion: 0\n")
+    lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
+    (dist / "entry_points.txt").write_text(f"[torch_dynamo_backends]\n{lines}")
+    code = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]
+import torch
+f = torch.compile(lambda x: x * 2 + 1, backend="cuvil", options={{"target": "cpu", "precision": "float32"}})
+assert f(torch.ones(3)).tolist() == [3, 3, 3]
+assert "cuvil" in torch._dynamo.list_backends()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_network_is_one_program_with_its_weights_inside() -> None:
+    model = net()
+    fast, made = compiled(model, fullgraph=True)
+    agree(model, fast, rand(2, 3, 8, 8))
+    agree(model, fast, rand(2, 3, 8, 8, seed=1))
+    (program,) = made
+    assert [p.shape for p in program.inputs] == [(2, 3, 8, 8)]
+    assert "batch_norm" not in program.ir  # folded into the convolution: weights are constants
+    assert program.name == "graph_0_0"
+
+
+def test_strides_of_inputs_and_results() -> None:
+    model = net()
+    fast, _ = compiled(model.conv)
+    agree(model.conv, fast, rand(1, 3, 4, 6).to(memory_format=torch.channels_last))
+    agree(model.conv, fast, rand(1, 6, 4, 3).transpose(1, 3))
+    agree(model.conv, fast, rand(2, 6, 4, 6)[1:, ::2])
+
+    def f(x: Any) -> Any:
+        return (x + 1).t(), x.flip(0) * 2
+
+    agree(f, compiled(f)[0], rand(3, 4).t())
+
+
+def test_nothing_is_copied_on_the_way_in() -> None:
+    """The device reads the tensor's own memory."""
+    seen = []
+
+    def f(x: Any) -> Any:
+        return x * 2
+
+    fast, made = compiled(f)
+    x = rand(64)
+    fast(x)
+    (program,) = made
+    loaded = program._loaded
+    assert loaded is not None
+    run = loaded.run
+    loaded.run = lambda arrays: (seen.append(arrays[0].ctypes.data), run(arrays))[1]  # type: ignore[method-assign]
+    fast(x)
+    assert seen == [x.data_ptr()]
+
+
+def test_results_may_be_inputs_and_views_of_them() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x, x[1:].t(), x + y, y.view(-1), x.shape[0], None
+
+    fast, _ = compiled(f)
+    x, y = rand(3, 2), rand(3, 2, seed=1)
+    got = fast(x, y)
+    same(got, f(x, y))
+    assert got[0] is x
+    got[1][0, 0] = 7  # x[1, 0]
+    assert x[1, 0] == 7
+    assert got[3].data_ptr() == y.data_ptr()
+
+
+def test_results_that_share_memory_in_eager_mode_do_here() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        return y, y.t(), y.chunk(2, 1)[1]
+
+    x = rand(3, 4)
+    y, turned, half = compiled(f)[0](x)
+    same((y, turned, half), f(x))
+    y[1, 3] = 9
+    assert turned[3, 1] == half[1, 1] == 9
+
+
+def test_writes_into_inputs() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x.mul_(2)
+        y[0] += x.sum()
+        x[:, 1:].relu_()
+        return x[1:], y * 1, x + 1
+
+    fast, _ = compiled(f)
+    agree(f, fast, rand(2, 3), rand(2))
+    agree(f, fast, rand(2, 3, seed=1), rand(2, seed=2))
+    agree(f, fast, rand(4, 3)[::2], rand(4)[::2])
+
+    def only_writes(x: Any) -> None:
+        x.add_(1)
+
+    agree(only_writes, compiled(only_writes)[0], rand(2))
+
+
+def test_a_write_into_memory_of_another_input_is_refused() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x.mul_(2)
+        return y + 1
+
+    fast, _ = compiled(f)
+    x = rand(4)
+    with pytest.raises(Unsupported, match="shares"):
+        fast(x[:3], x[1:])
+    agree(f, fast, rand(3), rand(3))
+
+    def turns(x: Any) -> Any:
+        return x.t_() + 1
+
+    agree(turns, compiled(turns)[0], rand(2, 3))
+
+
+def test_buffers_keep_state() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+            self.register_buffer("last", torch.zeros(2))
+            self.scale = nn.Parameter(torch.tensor([2.0, 3.0]))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            y = self.scale * (x + self.count) + self.last
+            self.last = x
+            return y
+
+    model = Counter()
+    other = copy.deepcopy(model)
+    fast, made = compiled(model)
+    for step in range(4):
+        with torch.no_grad():
+            same(fast(rand(2, seed=step)), other(rand(2, seed=step)))
+        same(model.count, other.count)
+    assert len(made) <= 2
+
+
+def test_weights_that_change_are_seen() -> None:
+    model = net()
+    fast, made = compiled(model)
+    x = rand(1, 3, 4, 4)
+    agree(model, fast, x)
+    with torch.no_grad():
+        model.head.weight.mul_(3)
+    agree(model, fast, x)
+    model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})
+    agree(model, fast, x)
+    model.head.weight = nn.Parameter(torch.ones(2, 4))
+    agree(model, fast, x)
+    model.norm.running_mean.add_(1)
+    agree(model, fast, x)
+    count = len(made)
+    agree(model, fast, x)
+    assert len(made) == count
+
+
+def test_modules_that_share_code_keep_their_own_weights() -> None:
+    layers = [nn.Linear(3, 3) for _ in range(3)]
+
+    def f(layer: Any, x: Any) -> Any:
+        return layer(x)
+
+    fast, made = compiled(f)
+    for _ in range(2):
+        for layer in layers:
+            agree(lambda x, layer=layer: f(layer, x), lambda x, layer=layer: fast(layer, x), rand(2, 3))
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_sizes(dynamic: bool | None) -> None:
+    def f(x: Any, y: Any, k: Any) -> Any:
+        z = torch.cat([x * k, y], 1)
+        return z.softmax(-1), z.shape[1] * 2, z.reshape(-1, 2) + x.shape[0]
+
+    fast, made = compiled(f, dynamic=dynamic)
+    for n, m, k in ((2, 4, 1.5), (3, 4, 2.5), (5, 6, 2.5), (1, 2, 0.5), (3, 4, 2.5), (0, 2, 1.0)):
+        agree(f, fast, rand(n, m), rand(n, 2), k)
+    assert len(made) <= 6
+
+
+def test_integers_that_change() -> None:
+    def f(x: Any, n: int) -> Any:
+        return x[:n] * n
+
+    fast, _ = compiled(f)
+    for n in (2, 3, 5, 2, 4):
+        agree(f, fast, rand(6), n)
+
+
+def test_graph_breaks() -> None:
+    calls = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        calls.append("between")
+        torch._dynamo.graph_break()
+        if y.sum() > 0:  # decided by Python
+            return y + 1
+        return y - 1
+
+    fast, made = compiled(f)
+    with torch.no_grad():
+        same(fast(torch.ones(3)), torch.full((3,), 3.0))
+        same(fast(-torch.ones(3)), torch.full((3,), -3.0))
+    assert len(calls) == 2
+    assert len(made) >= 3
+
+
+def test_a_backward_pass_is_an_error_not_a_wrong_gradient() -> None:
+    model = net()
+    x = rand(1, 3, 4, 4)
+    y = compiled(model)[0](x)
+    assert y.requires_grad
+    with pytest.raises(CuvilError, match="inference only"):
+        y.sum().backward()
+    assert all(p.grad is None for p in model.parameters())
+    fast, _ = compiled(lambda x: (x * 2, x.detach() + 1, x > 0))
+    a, b, c = fast(x.requires_grad_())
+    assert (a.requires_grad, b.requires_grad, c.requires_grad) == (True, False, False)
+    with torch.no_grad():
+        assert not fast(x)[0].requires_grad
+    with torch.inference_mode():
+        same(fast(x.detach())[0], x.detach() * 2)
+
+    def write(x: Any) -> Any:
+        y = x * 1
+        y.mul_(2)
+        return y
+
+    agree(write, compiled(write)[0], rand(3).requires_grad_())
+
+
+def test_training_mode_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    with torch.no_grad(), pytest.raises(Unsupported, match=r"dropout|random|bernoulli"):
+        compiled(model.train())[0](rand(2, 4))
+    with torch.no_grad(), pytest.raises(Unsupported, match="batch norm"):
+        compiled(net().train())[0](rand(2, 3, 4, 4))
+
+
+def test_what_is_unsupported_raises_with_the_users_line() -> None:
+    def f(x: Any) -> Any:
+        y = x + 1
+        return torch.linalg.svdvals(y)  # decomposition
+
+    fast, made = compiled(f)
+    for _ in range(2):
+        with pytest.raises(Unsupported) as e:
+            fast(rand(3, 3))
+        assert line_of("decomposition") in str(e.value)
+    assert not made
+    assert counters["cuvil"]["refused"] == 1
+
+
+def test_eager_only_when_asked_for_and_then_it_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def f(x: Any) -> Any:
+        return torch.linalg.svdvals(x) + 1
+
+    fast, _ = compiled(f, options={"fallback": "eager"})
+    with caplog.at_level(logging.WARNING, "cuvil"):
+        agree(f, fast, rand(3, 3))
+        agree(f, fast, rand(3, 3, seed=1))
+    (record,) = [r for r in caplog.records if r.name == "cuvil"]
+    assert "svd" in record.getMessage()
+    assert counters["cuvil"]["eager_calls"] == 2
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(Exception, match=r"no option 'targets'; its options are target, precision"):
+        compiled(lambda x: x + 1, options={"targets": "cpu"})[0](rand(2))
+    with pytest.raises(Exception, match="fallback is 'cpu'"):
+        compiled(lambda x: x + 1, options={"fallback": "cpu"})[0](rand(2))
+    with pytest.raises(CuvilError, match="pynq-z9"):
+        compiled(lambda x: x + 1, options={"target": "pynq-z9"})[0](rand(2))
+
+
+def test_precision_is_that_of_cuvil_compile() -> None:
+    model = net()
+    data = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
+    fast, made = compiled(model, options={"precision": "int8", "calibration": data})
+    x = torch.from_numpy(data[:1])
+    with torch.no_grad():
+        got, want = fast(x), model(x)
+    assert "quantize" in made[0].ir
+    assert 0 < (got - want).abs().max() < 0.1 * want.abs().max()
+
+
+def test_dtypes_and_scalars() -> None:
+    def f(x: Any, i: Any, b: Any) -> Any:
+        return x.double() * 2, i // 2, b ^ (i > 1), x.sum(), i.max()
+
+    fast, _ = compiled(f)
+    agree(f, fast, rand(3), torch.tensor([-3, 2, 5]), torch.tensor([True, False, True]))
+    agree(f, fast, rand(3), torch.tensor([-3, 2, 5], dtype=torch.int32), torch.tensor([True, False, True]))
+    with pytest.raises(Unsupported, match="bfloat16"):
+        compiled(lambda x: x + 1)[0](rand(2).bfloat16())
+
+
+def test_random_numbers_are_refused() -> None:
+    with pytest.raises(Unsupported, match="random"):
+        compiled(lambda x: x + torch.rand(3))[0](rand(3))
+
+
+def test_grad_mode_switches_inside() -> None:
+    def f(x: Any) -> Any:
+        with torch.no_grad():
+            y = x * 2
+        return y + x
+
+    agree(f, compiled(f)[0], rand(3))
