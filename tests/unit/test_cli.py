@@ -19,10 +19,10 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.cli import doctor
 from cuvil_hw.cli import run as run_command
 from cuvil_hw.cli.app import app
+from cuvil_hw.cli.compile import parse_constant
 from cuvil_hw.cli.main import BUG, FAILED, INTERRUPTED, USAGE, main
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report.report import Report
-from cuvil_hw.cli.compile import parse_constant
 from cuvil_hw.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
