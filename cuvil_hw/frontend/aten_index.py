@@ -291,3 +291,8 @@ def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
     near = e.op(ew.Minimum(), ahead, e.splat(e.type(source).size - 1, TensorType((size,), "i64")))
     taken = e.reshape(e.op(Gather(0), values, near), e.out.shape)
     return e.op(ew.Where(), mask, taken, e.broadcast(x, e.out.shape))
+
+
+@converts("take")
+def take(e: Emitter, x: Value, indices: Value) -> Value:
+    return e.op(Gather(0), e.reshape(x, (e.type(x).size,)), indices)

@@ -12,6 +12,7 @@ import torch
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.aten import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.aten_reduce import reduced
 from cuvil_hw.frontend.aten_shape import permuted
 from cuvil_hw.ops import norm
 from cuvil_hw.ops import reduce as rd
@@ -87,8 +88,25 @@ def batch_norm(
     return _batch_norm(e, x, w, b, mean, var, eps), None, None
 
 
+@converts("_native_batch_norm_legit.no_stats")
+def batch_norm_of_batch(
+    e: Emitter, x: Value, w: Value | None, b: Value | None, training: bool, momentum: float, eps: float
+) -> tuple[Value, None, None]:
+    """A layer that keeps no statistics: those of the batch are meant in inference too."""
+    kind = e.type(x)
+    c, axes = kind.shape[1], [d for d in range(len(kind.shape)) if d != 1]
+    wide = [1, c, *[1] * (len(kind.shape) - 2)]
+    low = e.op(ew.Sub(), x, e.broadcast(reduced(e, rd.ReduceMean, x, axes, True), kind.shape))
+    variance = reduced(e, rd.ReduceMean, e.op(ew.Mul(), low, low), axes, True)
+    spread = e.op(ew.Sqrt(), e.op(ew.Add(), variance, e.splat(eps, e.type(variance))))
+    y = e.op(ew.Div(), low, e.broadcast(spread, kind.shape))
+    for op, p, default in ((ew.Mul(), w, 1), (ew.Add(), b, 0)):
+        if p is not None:
+            y = e.op(op, y, e.broadcast(e.reshape(_channel(e, p, c, default), wide), kind.shape))
+    return y, None, None
+
+
 @converts(
-    "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit",
     "_native_batch_norm_legit_functional",
     "native_batch_norm",

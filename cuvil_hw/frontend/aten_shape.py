@@ -274,3 +274,9 @@ def reflection_pad(e: Emitter, x: Value, pads: Sequence[int]) -> Value:
 @converts("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(e: Emitter, x: Value, pads: Sequence[int]) -> Value:
     return padded(e, x, pads, "edge", 0)
+
+
+@converts("linspace", "logspace")
+def constant(e: Emitter, *_: Any) -> Value:
+    """Stands for functions of no tensor: they are folded, and by themselves, as torch's decompositions round otherwise."""
+    e.refuse("an extent that depends on data")

@@ -17,7 +17,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch_call import example_call, signature_of
@@ -161,7 +161,12 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
         decompositions = torch.export.default_decompositions()
         for op in [op for op in decompositions if str(op) in TABLE]:
             decompositions.pop(op)  # type: ignore[no-untyped-call]
-        result: ExportedProgram = exported.run_decompositions(decompositions)
+        try:
+            result: ExportedProgram = exported.run_decompositions(decompositions)
+        except Exception as e:  # torch's own rewriting may ask for values that only a run has
+            kinds = sorted({str(n.target) for n in calls if str(n.target) not in TABLE})
+            reason = f"torch can't express it by simpler operators: {_short(e)}"
+            raise Unsupported([Refusal(", ".join(kinds), reason)]) from e
     return result
 
 
