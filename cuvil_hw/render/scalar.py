@@ -124,7 +124,7 @@ def port_element(dtype: str, lang: Lang) -> str:
             raise CuvilError(f"{lang.name} has no ports of floats")
         return lang.axis_float.format(type=lang.floats[dtype])
     signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
-    return spelled(CType("arbitrary", bits, signed), lang)
+    return spelled(CType("arbitrary", bits, signed or bits == 64), lang)  # 64 bits fill their container
 
 
 def cast(code: Code, type: CType, lang: Lang, name: str = "") -> Code:
