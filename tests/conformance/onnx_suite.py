@@ -1,4 +1,4 @@
-"""ONNX's own backend tests, run on the reference and on the cpu target.
+"""ONNX's own backend tests: cases, their import, and the reference. onnx_targets.py runs them on targets.
 
 A case passes when every data set gives what it says, within the tolerance that the case itself states. Operands that
 Cuvil wants to be constant (axes, shapes, scales, …) are made initializers, as few as will do: exporters write them so.
@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import compose
 from onnx.backend.test.loader import load_model_tests
 
-import cuvil
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import Program, evaluate
 
 SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NARROW = ("int2", "uint2", "int4", "uint4")  # ml_dtypes of one element a byte
-TOGETHER = 100  # nodes compiled as one model: a C compiler's start costs as much as many small kernels
 Array = np.ndarray[Any, Any]
 
 
@@ -44,17 +41,6 @@ class Case:
     @property
     def inputs(self) -> list[str]:
         return [i.name for i in self.model.graph.input]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`reference`, `cpu`: "passed", "refused" or "wrong", with `why`. `constants`: operands made constant."""
-
-    case: Case
-    reference: str
-    cpu: str
-    why: str = ""
-    constants: tuple[str, ...] = ()
 
 
 def _array(value: Any) -> Array | None:
@@ -124,6 +110,8 @@ def constant(case: Case, names: Sequence[str]) -> onnx.ModelProto | None:
 
 @dataclass(frozen=True)
 class Imported:
+    """A case as a program. `constants`: operands made constant."""
+
     case: Case
     model: onnx.ModelProto
     program: Program
@@ -210,86 +198,3 @@ def on_reference(item: Imported) -> tuple[str, str]:
     return "passed", ""
 
 
-def together(items: Sequence[Imported]) -> onnx.ModelProto:
-    """One model of independent graphs; names get the prefix `c<n>_`."""
-    whole = onnx.ModelProto()
-    whole.ir_version = max(i.model.ir_version for i in items)
-    whole.opset_import.extend(items[0].model.opset_import)
-    whole.graph.name = "together"
-    for n, item in enumerate(items):
-        part = compose.add_prefix(item.model, f"c{n}_").graph
-        whole.graph.node.extend(part.node)
-        whole.graph.input.extend(part.input)
-        whole.graph.output.extend(part.output)
-        whole.graph.initializer.extend(part.initializer)
-    return whole
-
-
-def _key(item: Imported) -> tuple[Any, ...]:
-    opsets = tuple(sorted((o.domain, o.version) for o in item.model.opset_import))
-    quantized = any(op.name.endswith("quantize") for op in item.program.block.ops)  # other passes run then
-    return opsets, quantized, bool(item.model.functions) and item.case.name
-
-
-def chunks(items: Sequence[Imported]) -> list[list[Imported]]:
-    """Items that can be one model."""
-    groups: dict[tuple[Any, ...], list[list[Imported]]] = {}
-    for item in items:
-        found = groups.setdefault(_key(item), [[]])
-        size = len(list(item.program.block.ops))
-        if found[-1] and sum(len(list(i.program.block.ops)) for i in found[-1]) + size > TOGETHER:
-            found.append([])
-        found[-1].append(item)
-    return [chunk for found in groups.values() for chunk in found]
-
-
-def on_cpu(items: Sequence[Imported]) -> list[tuple[str, str]]:
-    """(outcome, why) of each item, compiled together; alone where that is refused."""
-    if len(items) > 1:
-        try:
-            executable = cuvil.compile(together(items), "cpu")
-        except CuvilError:
-            return [outcome for item in items for outcome in on_cpu([item])]
-        prefixes = [f"c{n}_" for n in range(len(items))]
-    else:
-        try:
-            executable = cuvil.compile(items[0].model, "cpu")
-        except CuvilError as e:
-            return [("refused", str(e))]
-        prefixes = [""]
-    outcomes = [("passed", "")] * len(items)
-    with executable:
-        for number in range(max(len(i.case.data) for i in items)):
-            given: dict[str, Array] = {}
-            wanted: list[tuple[Array | None, ...]] = []
-            for item, prefix in zip(items, prefixes, strict=True):
-                inputs, outputs = item.case.data[min(number, len(item.case.data) - 1)]
-                given.update({prefix + name: a for name, a in arrays(item, inputs).items()})
-                wanted.append(outputs)
-            results = executable(**given)
-            results = list(results) if isinstance(results, tuple) else [results]
-            for n, (item, outputs) in enumerate(zip(items, wanted, strict=True)):
-                mine, results = results[: len(outputs)], results[len(outputs) :]
-                wrong = differs(item.case, mine, outputs)
-                if wrong and outcomes[n][0] == "passed":
-                    outcomes[n] = ("wrong", wrong)
-    return outcomes
-
-
-def run(selected: Sequence[Case], cpu: bool = True) -> list[Outcome]:
-    outcomes = []
-    ready = []
-    for case in selected:
-        item = imported(case)
-        if isinstance(item, str):
-            outcomes.append(Outcome(case, "refused", "refused", item))
-            continue
-        status, why = on_reference(item)
-        if status == "passed" and cpu:
-            ready.append(item)
-        else:
-            outcomes.append(Outcome(case, status, "refused" if cpu else "", why, item.constants))
-    for chunk in chunks(ready):
-        for item, (status, why) in zip(chunk, on_cpu(chunk), strict=True):
-            outcomes.append(Outcome(item.case, "passed", status, why, item.constants))
-    return outcomes

@@ -6,48 +6,75 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tests.conformance.onnx_suite import Outcome
+from cuvil_hw.profile import load_profile
+from tests.conformance.onnx_targets import TARGETS, Outcome
 
 HEAD = """# ONNX operators
 
 Written by `make docs-ops` from a run of ONNX's own {cases:,} node tests ({version}); don't edit. Of them
-{reference:,} pass on the reference and {cpu:,} on the cpu target, none gives a wrong result; all others are refused
-with a reason. A case counts as passed within the tolerance that it states. {constants:,} of those that pass have
-operands that Cuvil wants to be constant (axes, shapes, …) as initializers, the last column says which.
+{reference:,} pass on the reference and {cpu:,} on the cpu target. Those of operators that models at the edge use,
+{edge:,} cases, run on every target: {targets}. A simulator stands for each but cpu
+([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
 
-`_expanded` cases, in which ONNX writes an operator by simpler ones, count for the operator that they expand.
+A case counts as passed within the tolerance that it states. {constants:,} of those that pass have operands that
+Cuvil wants to be constant (axes, shapes, …) as initializers, the last column says which. `_expanded` cases, in which
+ONNX writes an operator by simpler ones, count for the operator that they expand. –: not run on that target.
 
-| operator | cases | reference | cpu | constant operands |
-|---|--:|--:|--:|---|
+Profiles: {profiles}.
+
+| operator | cases | {heads} | constant operands |
+|---|--:|{rules}---|
 """
 
 
 def markdown(outcomes: Sequence[Outcome], version: str) -> str:
+    """The document. `outcomes`: of all node cases."""
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for o in outcomes:
         groups[o.case.op].append(o)
-    passed = [o for o in outcomes if o.cpu == "passed"]
+    columns = ("reference", *TARGETS)
+    totals = {c: sum(o.passed(c) for o in outcomes) for c in columns}
+    edge = [o for o in outcomes if all(c in o.on for c in columns)]
     text = HEAD.format(
         cases=len(outcomes),
         version=version,
-        reference=sum(o.reference == "passed" for o in outcomes),
-        cpu=len(passed),
-        constants=sum(bool(o.constants) for o in passed),
+        reference=totals["reference"],
+        cpu=totals["cpu"],
+        edge=len(edge),
+        targets=", ".join(f"{sum(o.passed(c) for o in edge):,} pass on {c}" for c in TARGETS),
+        constants=sum(bool(o.constants) and o.passed("cpu") for o in outcomes),
+        profiles=", ".join(f"{column} is {load_profile(target).name}" for column, target in TARGETS.items()),
+        heads=" | ".join(columns),
+        rules="--:|" * len(columns),
     )
-    refused: list[str] = []
     for op, group in sorted(groups.items()):
         constants = sorted({c for o in group if not o.case.name.endswith("_expanded") for c in o.constants})
-        counts = [sum(getattr(o, where) == "passed" for o in group) for where in ("reference", "cpu")]
-        text += f"| {op} | {len(group)} | {counts[0]} | {counts[1]} | {', '.join(constants)} |\n"
-        reasons = sorted({reason(o) for o in group if "refused" in (o.reference, o.cpu)})
+        cells = [f"{sum(o.passed(c) for o in group)}" if c in group[0].on else "–" for c in columns]
+        text += f"| {op} | {len(group)} | {' | '.join(cells)} | {', '.join(constants)} |\n"
+    text += f"| **all** | {len(outcomes):,} | {' | '.join(f'{n:,}' for n in totals.values())} | |\n"
+    text += "\n## What no target takes, and why\n\n"
+    for op, group in sorted(groups.items()):
+        reasons = sorted({reason(o.on["reference"].why) for o in group if not o.passed("reference")})
         if reasons:
-            refused.append(f"- **{op}**: {'; '.join(reasons)}\n")
-    return text + "\n## What is refused, and why\n\n" + "".join(refused)
+            text += f"- **{op}**: {'; '.join(reasons)}\n"
+    return text + "".join(_refused_by(target, outcomes) for target in TARGETS)
 
 
-def reason(o: Outcome) -> str:
+def _refused_by(target: str, outcomes: Sequence[Outcome]) -> str:
+    """What passes on the reference and not here."""
+    found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for o in outcomes:
+        if target in o.on and o.passed("reference") and not o.passed(target):
+            found[reason(o.on[target].why)][o.case.op] += 1
+    lines = [
+        f"- {why}: {', '.join(f'{op} ({n})' for op, n in sorted(ops.items()))}\n" for why, ops in sorted(found.items())
+    ]
+    return f"\n## What {target} doesn't take, and why\n\n{''.join(lines)}" if lines else ""
+
+
+def reason(why: str) -> str:
     """The first reason, without the place where it was found."""
-    lines = [x for x in o.why.splitlines() if x.strip()]
+    lines = [x for x in why.splitlines() if x.strip()]
     line = next((x for x in lines if x.startswith("  - ")), lines[0] if lines else "").strip()
     line = re.sub(r"^- [^×]+ ×\d+( at [^:]*)?: ", "", line)
     return re.sub(r"ONNX model '[^']*'", "the model", line).replace("|", "\\|")

@@ -1,0 +1,220 @@
+"""ONNX's cases on targets: each passes or is refused; anything else is a fault, and is named.
+
+Every case is first divided between device and processor alone, as a compilation does: what the target refuses is
+counted as refused with its reason. The others are compiled together, about a hundred ops a program, as starting a
+compiler costs as much as many small kernels; a program that is refused or fails is halved until the case is found.
+
+Targets are real profiles, but with room for a hundred cases at once: resources that add up over a program are
+multiplied. What one core, block or thread has (NRAM, shared memory, registers) stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from cuvil_hw import api
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported
+from cuvil_hw.ir.program import ConstantStore, Program
+from cuvil_hw.precision import has_floats, quantized_dtypes
+from cuvil_hw.profile import Profile, load_profile
+from cuvil_hw.runtime.calling import Calling, Guard
+from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.runtime.registry import load_adapter
+from tests.conformance.onnx_suite import Array, Case, Imported, arrays, differs, imported, on_reference
+
+# Column of docs/ops.md: profile.
+TARGETS = {"cpu": "cpu", "zynq": "pynq-z2", "agilex": "agilex", "cuda": "h100", "mlu270": "mlu270", "mlu370": "mlu370-x4"}
+TOGETHER = 100
+ROOM = 1e4
+
+
+@dataclass(frozen=True)
+class Result:
+    """`status`: "passed"; "refused" as Unsupported or DoesNotFit; "wrong"; "failed": any other error; "absent": tools of
+    the target are. `why`: not passed."""
+
+    status: str
+    why: str = ""
+
+
+PASSED = Result("passed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`on`: results by device, "reference" or a key of TARGETS. `constants`: operands made constant."""
+
+    case: Case
+    on: Mapping[str, Result]
+    constants: tuple[str, ...] = ()
+
+    def passed(self, device: str) -> bool:
+        return device in self.on and self.on[device].status == "passed"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case with its simplified program. `kind`: what decides on passes: "quantized", "integers" or "floats"."""
+
+    item: Imported
+    program: Program
+    kind: str = field(default="")
+
+
+def ready(item: Imported) -> Ready:
+    program = item.program.clone()
+    api.simplify(program)
+    kind = "quantized" if quantized_dtypes(program) else "floats" if has_floats(program) else "integers"
+    return Ready(item, program, kind)
+
+
+def roomy(target: str) -> Profile:
+    """The target with as much as a hundred cases need of what adds up over a program."""
+    profile = load_profile(target)
+    axes = [replace(a, limit=a.limit * ROOM) if a.rule in ("sum", "live") else a for a in profile.axes]
+    # A thread may spill; only a kernel that is to be fast may not.
+    return replace(profile, axes=tuple(replace(a, limit=ROOM) if a.name == "spills" else a for a in axes))
+
+
+def _precision(kind: str) -> str | None:
+    return "float32" if kind == "floats" else None
+
+
+def refusal(case: Ready, profile: Profile) -> str:
+    """Why the target doesn't take the case by itself; empty when it may."""
+    adapter, program = load_adapter(profile.adapter), case.program.clone()
+    try:
+        chosen = api.choose_precision(program, _precision(case.kind), False, profile)
+        api.make_integer(program, chosen)
+        api.divide(program, adapter, profile)
+    except (Unsupported, DoesNotFit) as e:
+        return str(e)
+    return ""
+
+
+def together(cases: Sequence[Ready]) -> Program:
+    """One program of independent ones; names of ports get the prefix `c<n>_`."""
+    block = Block(arg_types=[a.type for c in cases for a in c.program.block.args])
+    free = iter(block.args)
+    results: list[SSAValue] = []
+    names: dict[str, list[StringAttr]] = {"input_names": [], "output_names": []}
+    guards: list[Guard] = []
+    store = ConstantStore()
+    for number, case in enumerate(cases):
+        prefix, program = f"c{number}_", case.program
+        mapped: dict[SSAValue, SSAValue] = {a: next(free) for a in program.block.args}
+        for op in program.block.ops:
+            if isinstance(op, ReturnOp):
+                results += [mapped[v] for v in op.operands]
+            else:
+                block.add_op(op.clone(mapped))
+        for key, ports in (("input_names", program.inputs), ("output_names", program.outputs)):
+            names[key] += [StringAttr(prefix + name) for name, _ in ports]
+        guards += [replace(g, output=prefix + g.output) for g in program.calling.guards]
+        store._arrays.update(program.constants)
+    block.add_op(ReturnOp(*results))
+    kind = FunctionType.from_lists([a.type for a in block.args], [v.type for v in results])
+    main = FuncOp("main", kind, Region(block))
+    for key, listed in names.items():
+        main.attributes[key] = ArrayAttr(listed)
+    return Program(ModuleOp([main]), store, "together", calling=Calling(guards=tuple(guards)))
+
+
+def compiled(cases: Sequence[Ready], profile: Profile) -> Executable:
+    program = together(cases)
+    adapter = load_adapter(profile.adapter)
+    return api.compile_program(program, profile, adapter, None, _precision(cases[0].kind), None, lambda _: None)
+
+
+def chunks(cases: Iterable[Ready]) -> list[list[Ready]]:
+    """Cases that can be one program."""
+    groups: dict[str, list[list[Ready]]] = {}
+    for case in cases:
+        found = groups.setdefault(case.kind, [[]])
+        size = len(list(case.program.block.ops))
+        if found[-1] and sum(len(list(c.program.block.ops)) for c in found[-1]) + size > TOGETHER:
+            found.append([])
+        found[-1].append(case)
+    return [chunk for found in groups.values() for chunk in found]
+
+
+def attempt(cases: Sequence[Ready], profile: Profile) -> list[Result]:
+    """Results of cases compiled and run together; of halves of them where that goes wrong."""
+    try:
+        with compiled(cases, profile) as executable:
+            return _compare(executable, cases)
+    except ToolNotFound:
+        raise
+    except Exception as e:  # whatever it is, it belongs to a case
+        if len(cases) > 1:
+            half = len(cases) // 2
+            return attempt(cases[:half], profile) + attempt(cases[half:], profile)
+        refused = isinstance(e, Unsupported | DoesNotFit)
+        return [Result("refused", str(e)) if refused else Result("failed", f"{type(e).__name__}: {e}")]
+
+
+def _compare(executable: Executable, cases: Sequence[Ready]) -> list[Result]:
+    results = [PASSED] * len(cases)
+    for number in range(max(len(c.item.case.data) for c in cases)):
+        given: dict[str, Array] = {}
+        wanted: list[Sequence[Array | None]] = []
+        for n, case in enumerate(cases):
+            data = case.item.case.data
+            inputs, outputs = data[min(number, len(data) - 1)]
+            given.update({f"c{n}_{name}": a for name, a in arrays(case.item, inputs).items()})
+            wanted.append(outputs)
+        have = list(executable.run(**given).outputs)
+        for n, (case, outputs) in enumerate(zip(cases, wanted, strict=True)):
+            mine, have = have[: len(outputs)], have[len(outputs) :]
+            wrong = differs(case.item.case, mine, outputs)
+            if wrong and results[n] is PASSED:
+                results[n] = Result("wrong", wrong)
+    return results
+
+
+def on_target(target: str, cases: Sequence[Ready]) -> list[Result]:
+    """Result of each case on a column of TARGETS. Raises ToolNotFound when it can't run here."""
+    profile = roomy(TARGETS[target])
+    results: dict[int, Result] = {}
+    taken: list[Ready] = []
+    for case in cases:
+        why = refusal(case, profile)
+        if why:
+            results[id(case)] = Result("refused", why)
+        else:
+            taken.append(case)
+    for chunk in chunks(taken):
+        results.update({id(c): r for c, r in zip(chunk, attempt(chunk, profile), strict=True)})
+    return [results[id(c)] for c in cases]
+
+
+def run(selected: Sequence[Case], devices: Callable[[Case], Sequence[str]]) -> list[Outcome]:
+    """Outcomes in order. `devices`: of TARGETS, on which a case that passes on the reference is run."""
+    found: dict[str, dict[str, Result]] = {}
+    constants: dict[str, tuple[str, ...]] = {}
+    waiting: dict[str, list[Ready]] = {}
+    for case in selected:
+        item = imported(case)
+        first = Result("refused", item) if isinstance(item, str) else Result(*on_reference(item))
+        found[case.name] = {"reference": first}
+        if isinstance(item, str) or first.status != "passed":
+            found[case.name] |= dict.fromkeys(devices(case), Result("refused", first.why))
+            continue
+        constants[case.name] = item.constants
+        one = ready(item)
+        for device in devices(case):
+            waiting.setdefault(device, []).append(one)
+    for device, cases in waiting.items():
+        try:
+            results = on_target(device, cases)
+        except ToolNotFound as e:
+            results = [Result("absent", str(e))] * len(cases)
+        for one, result in zip(cases, results, strict=True):
+            found[one.item.case.name][device] = result
+    return [Outcome(c, found[c.name], constants.get(c.name, ())) for c in selected]
