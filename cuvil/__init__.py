@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cuvil_hw.accelerate import accelerate as accelerate
-    from cuvil_hw.api import compile as compile
+    from cuvil_hw.decorator import compile as compile
     from cuvil_hw.api import compile_all as compile_all
     from cuvil_hw.check import check as check
     from cuvil_hw.errors import ArtifactError as ArtifactError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "accelerate": ("cuvil_hw.accelerate", "accelerate"),
-    "compile": ("cuvil_hw.api", "compile"),
+    "compile": ("cuvil_hw.decorator", "compile"),
     "compile_all": ("cuvil_hw.api", "compile_all"),
     "check": ("cuvil_hw.check", "check"),
     "load": ("cuvil_hw.runtime.executable", "load"),

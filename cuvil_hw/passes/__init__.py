@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes import accumulators, batch_norm, dce, decompose, fold, fuse, integerize, matmul
+from cuvil_hw.passes import accumulators, batch_norm, dce, decompose, fold, fuse, integerize, matmul, separate
 
 # In the order in which a compilation runs them.
 PASSES: Mapping[str, Callable[[Program], None]] = MappingProxyType(
@@ -21,6 +21,7 @@ PASSES: Mapping[str, Callable[[Program], None]] = MappingProxyType(
         "decompose": decompose.run,
         "dce": dce.run,
         "fuse": fuse.run,
+        "separate": separate.run,
     }
 )
 

@@ -17,6 +17,7 @@ from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir.program import ConstantStore
+from cuvil_hw.opt_level import LEVELS, level_of
 from cuvil_hw.profile import Profile
 from cuvil_hw.render.cfamily import render_functions, render_tables, symbols
 from cuvil_hw.render.lang import C99
@@ -39,8 +40,12 @@ SOURCE = "model.c"
 SPEED = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops")
 # No option may change a result: contraction would fuse a·b + c, and signed overflow wraps as NumPy's does. The last
 # two only let the compiler forget errno and floating-point traps, which nobody reads here.
-FLAGS = ("-std=c99", *SPEED, "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math")
+SAME = ("-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = ("-std=c99", *SPEED, *SAME)
+# By optimisation level: 2 is SPEED as it is.
+BY_LEVEL: Mapping[int, tuple[str, ...]] = {0: ("-O0",), 1: ("-O1",), 3: (*SPEED, "-funroll-loops")}
 LANES = (8, 16, 32, 64)
+MORE_LANES = (4, *LANES, 128)
 MAX_ELEMENTS = (1 << 31) - 1
 
 
@@ -64,7 +69,8 @@ class CpuAdapter:
         """Numbers of accumulators side by side; a kernel without a reduction has one way to run."""
         if kernel.reduce is None:
             return [Schedule()]
-        return [Schedule(options=(("lanes", str(n)),)) for n in LANES]
+        lanes = MORE_LANES if level_of(profile) == max(LEVELS) else LANES
+        return [Schedule(options=(("lanes", str(n)),)) for n in lanes]
 
     def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         return cost.estimate(kernel, schedule, profile)
@@ -103,7 +109,9 @@ class CpuAdapter:
             if part
         )
         compiler, march = profile.setting("cc", "cc"), profile.setting("march", "")
-        flags = (*FLAGS, *([f"-march={march}"] if march else []))
+        level = BY_LEVEL.get(level_of(profile))
+        flags = FLAGS if level is None else ("-std=c99", *level, *SAME)
+        flags = (*flags, *([f"-march={march}"] if march else []))
         link = ("-fPIC", "-shared", "-Wl,--build-id=none", "-o", LIBRARY, SOURCE, "-lm")
         remedy = f"install {compiler} (Debian and Ubuntu: apt install {_package(compiler)}) or set `cc` in the profile"
         return BuildPlan(

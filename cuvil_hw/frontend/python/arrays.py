@@ -16,7 +16,7 @@ import torch._numpy as torch_numpy
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python.elements import ELEMENTS
-from cuvil_hw.frontend.python.number import Number, kind_of
+from cuvil_hw.frontend.python.number import Number, is_python_number, kind_of
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 
 Known = np.ndarray[Any, Any] | np.generic
@@ -266,7 +266,7 @@ def _element(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
         return constants(ufunc(*values, dtype=wanted) if wanted is not None else ufunc(*values))
     if name not in ELEMENTS or ufunc.nout != 1:
         refuse(f"np.{name}", "has no torch form; write it with other functions")
-    inputs = [x if isinstance(x, Array | Number | bool | int | float) else Array.of(x) for x in inputs]
+    inputs = [x if isinstance(x, Array | Number) or is_python_number(x) else Array.of(x) for x in inputs]
     kinds = [x.dtype if isinstance(x, Array) else kind_of(x) for x in inputs]
     # Booleans are no weak numbers in NumPy: they are arrays of dtype bool.
     kinds = [np.dtype(bool) if k is bool else k for k in kinds]

@@ -36,9 +36,10 @@ _VIEWS = frozenset(
 _DATA_SHAPE = frozenset("nonzero argwhere masked_select unique unique_consecutive tolist bincount".split())
 
 
-def made(function: Any) -> Any:
+def made(function: Any, name: str = "<lambda>") -> Any:
     """Mark a function that stands in rewritten code: it is rewritten already."""
     if isinstance(function, Function):
+        function.__name__ = name
         function.__dict__["__cuvil__"] = True
     return function
 
@@ -58,7 +59,7 @@ def converted(function: Any) -> Any:
     from cuvil_hw.frontend.python import helpers
 
     source = read(function)
-    return made(rebuilt(function, source, rewritten(source.node), helpers))
+    return made(rebuilt(function, source, rewritten(source.node), helpers), function.__name__)
 
 
 def call(f: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -167,7 +167,7 @@ def set_item(owner: Any, index: Any, value: Any) -> Any:
         given = value.tensor if isinstance(value, Array | Number) else value
         parts = index if isinstance(index, tuple) else (index,)
         taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
-        change(owner, lambda: operator.setitem(owner, taken, given), what, rebinds=True)
+        change(owner, lambda: indexing.put(owner, taken, given), what, rebinds=True)
     elif isinstance(owner, np.ndarray):
         refuse(what, "changes an array from outside of the function; copy it first (np.array(x))")
     else:
@@ -192,7 +192,7 @@ def get_item(owner: Any, index: Any) -> Any:
     if isinstance(owner, torch.Tensor):
         parts = index if isinstance(index, tuple) else (index,)
         taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
-        result = owner[taken]
+        result = indexing.take(owner, taken)
         if constant(owner):
             current().frozen[memory(result)] = "a tensor from outside of the function"
             current().keep.append(result)

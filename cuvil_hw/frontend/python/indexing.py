@@ -21,7 +21,7 @@ def get(array: Array, index: Any) -> Array:
     if array.known is not None and fixed:
         known = array.known[plain]
     taken, flips = torch_index(parts, tuple(array.tensor.shape), backwards=True)
-    tensor = array.tensor[taken]
+    tensor = take(array.tensor, taken)
     if flips:
         reversed_view(array)
         tensor = torch.flip(tensor, flips)
@@ -42,10 +42,37 @@ def set_(array: Array, index: Any, value: Any) -> None:
     else:
         array.alive[0] = False
     tensor = value.tensor if isinstance(value, Array | Number) else as_tensor(value)
-    target = array.tensor[taken]
-    while tensor.ndim > target.ndim and tensor.shape[0] == 1:
+    dimensions = take(array.tensor, taken).ndim
+    while tensor.ndim > dimensions and tensor.shape[0] == 1:
         tensor = tensor[0]  # NumPy drops leading dimensions of 1 here
-    array.tensor[taken] = tensor.to(array.tensor.dtype)
+    put(array.tensor, taken, tensor.to(array.tensor.dtype))
+
+
+def _computed(part: Any) -> bool:
+    """A single position that is read from a tensor: torch would want its value now."""
+    return isinstance(part, torch.Tensor) and part.ndim == 0
+
+
+def take(tensor: torch.Tensor, index: tuple[Any, ...]) -> torch.Tensor:
+    """`tensor[index]`, a copy where positions are computed."""
+    parts, axis = list(index), 0
+    spread = tensor.ndim - sum(1 for p in parts if p is not None and p is not Ellipsis)
+    for i, part in enumerate(parts):
+        if _computed(part):
+            tensor = torch.index_select(tensor, axis, part.reshape(1))
+            parts[i] = 0
+        axis += spread if part is Ellipsis else part is not None
+    return tensor[tuple(parts)]
+
+
+def put(tensor: torch.Tensor, index: tuple[Any, ...], value: Any) -> None:
+    """`tensor[index] = value`."""
+    if not any(_computed(p) for p in index):
+        tensor[index] = value
+        return
+    if any(not isinstance(p, int) and not _computed(p) for p in index):
+        refuse("a subscript", "assigns to a slice and a position read from tensors at once; use where, or a loop")
+    tensor[tuple(torch.as_tensor(p, dtype=torch.int64).reshape(1) for p in index)] = value
 
 
 def _fixed(index: Any) -> tuple[bool, Any]:

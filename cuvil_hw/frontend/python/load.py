@@ -15,17 +15,17 @@ import torch
 from torch.utils import _pytree as pytree
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
-from cuvil_hw.errors import CuvilError, Unsupported
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.calls import call
 from cuvil_hw.frontend.python.check import check
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.source import Function, is_library, place
-from cuvil_hw.frontend.python.trace import Trace, memory, tracing
+from cuvil_hw.frontend.python.trace import Trace, is_tracing, memory, tracing
 from cuvil_hw.frontend.torch_export import load_torch
 from cuvil_hw.ir.program import Program
-from cuvil_hw.runtime.calling import Guard, Write
+from cuvil_hw.runtime.calling import Calling, Guard, Write
 
 MAX_TRIPS = 32
 
@@ -33,23 +33,22 @@ MAX_TRIPS = 32
 @dataclass(frozen=True)
 class Leaf:
     """One value of a result. `kind`: "tensor", "array", "scalar" (NumPy's), "number" (Python's), each of them output
-    number `index` of the program; "input": argument `index` itself, which the function gives back; "fixed": `value`."""
+    number `index` of the program; or "fixed": `value`. `given`: the array argument that it is itself."""
 
     kind: str
     index: int = 0
+    given: int | None = None
     value: Any = None
 
 
 @dataclass(frozen=True)
 class Traced:
-    """`program`: None when nothing in the result depends on an input; `leaves`, `spec`: the result; `errors`: the
-    exception that Python would raise, by the message of its guard."""
+    """`leaves`, `spec`: the result; `errors`: the exception that Python would raise, by the message of its guard."""
 
-    program: Program | None
+    program: Program
     leaves: tuple[Leaf, ...]
     spec: Any
     errors: Mapping[str, type[Exception]]
-    fixed_outputs: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,6 +130,8 @@ class _Body(torch.nn.Module):
             result = call(self.function, *args, **kwargs)
             outputs = self.take_apart(result, tensors)
             self.record.written = [i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v]
+            if not outputs and (self.record.written or trace.checks):
+                outputs.append(torch.zeros(()))  # a program gives something
             return [*outputs, *(tensors[i].clone() for i in self.record.written), *(c.ok.clone() for c in trace.checks)]
 
     def take_apart(self, result: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -145,10 +146,8 @@ class _Body(torch.nn.Module):
                 self.record.leaves.append(Leaf("fixed", value=value))
                 continue
             same = [i for i, x in enumerate(inputs) if x is tensor]
-            if same and not (isinstance(value, Array) and value.scalar):
-                self.record.leaves.append(Leaf("input", same[0]))
-                continue
-            self.record.leaves.append(Leaf(_kind(value), len(outputs), getattr(value, "kind", None)))
+            given = same[0] if same and not (isinstance(value, Array) and value.scalar) else None
+            self.record.leaves.append(Leaf(_kind(value), len(outputs), given))
             outputs.append(tensor.clone())
         return outputs
 
@@ -221,12 +220,14 @@ def _short(error: BaseException) -> str:
 
 def _described(program: Program, body: _Body, trace: Trace, given: Arguments) -> Traced:
     """The program with its own names, guards and writes."""
-    count = sum(1 for leaf in body.record.leaves if leaf.kind in ("tensor", "array", "scalar", "number"))
+    count = max(sum(1 for leaf in body.record.leaves if leaf.kind != "fixed"), int(bool(trace.checks or body.record.written)))
     written = [f"{given.names[i]}.new" for i in body.record.written]
     checked = [f"check{i}" for i in range(len(trace.checks))]
     names = [*(f"out{i}" for i in range(count)), *written, *checked]
     old = [n for n, _ in program.outputs]
     hidden = {g.output for g in program.calling.guards}
+    if program.calling.states or program.calling.writes:
+        raise CuvilError(f"{program.name}: changes buffers of a module, which a compiled function can't keep")
     visible = [n for n in old if n not in hidden]
     if len(visible) != len(names):
         raise CuvilError(f"{program.name}: {len(names)} results were traced, the program has {len(visible)}")
@@ -235,10 +236,9 @@ def _described(program: Program, body: _Body, trace: Trace, given: Arguments) ->
     program.main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n in given.names])
     guards = [Guard(n, c.message) for n, c in zip(checked, trace.checks, strict=True)]
     writes = [Write(given.names[i], n) for i, n in zip(body.record.written, written, strict=True)]
-    calling = program.calling
-    calling = replace(calling, guards=(*guards, *calling.guards), writes=(*calling.writes, *writes))
+    calling = Calling(guards=(*guards, *program.calling.guards), writes=tuple(writes))
     errors = {c.message: c.error for c in trace.checks if c.error is not None}
     return Traced(replace(program, calling=calling), tuple(body.record.leaves), body.record.spec, errors)
 
 
-__all__ = ["MAX_TRIPS", "Arguments", "Leaf", "Traced", "Unsupported", "arguments", "is_array", "trace_function"]
+__all__ = ["MAX_TRIPS", "Arguments", "Leaf", "Traced", "arguments", "call", "is_array", "is_tracing", "trace_function"]

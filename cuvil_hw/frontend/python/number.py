@@ -8,11 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from cuvil_hw.frontend.python.trace import current, refuse, where
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+def is_python_number(value: Any) -> bool:
+    """Python's own: np.float64 is a float, too, but counts as an array does."""
+    return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
 
 
 def kind_of(value: Any) -> type:

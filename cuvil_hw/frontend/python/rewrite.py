@@ -284,7 +284,7 @@ class _Rewriter(ast.NodeTransformer):
         for a in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:
             if a is not None:
                 a.annotation = None
-        made: ast.expr = _helper("made", _load(s.name))
+        made: ast.expr = _helper("made", _load(s.name), ast.Constant(s.name))
         for d in reversed(s.decorator_list):
             made = _helper("call", self.visit(d), made)
         function = ast.FunctionDef(s.name, args, inner.function_body(s), [], None, None)

@@ -129,7 +129,7 @@ def rebuilt(function: Function, source: Source, body: ast.FunctionDef, helpers: 
     outer = ast.FunctionDef("__outer", arguments, [body], [], None, None)
     module = ast.fix_missing_locations(ast.Module([outer], []))
     code = _nested(_nested(compile(module, source.file, "exec"), "__outer"), _BODY)
-    code = code.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+    code = _forward(code)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HELPERS] = types.CellType(helpers)
     closure = tuple(cells[name] for name in code.co_freevars)
@@ -137,6 +137,12 @@ def rebuilt(function: Function, source: Source, body: ast.FunctionDef, helpers: 
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     return made
+
+
+def _forward(code: types.CodeType) -> types.CodeType:
+    """The same code, called "forward": torch.export keeps the lines of frames of that name only."""
+    inner = tuple(_forward(c) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    return code.replace(co_name="forward", co_consts=inner)
 
 
 def _nested(code: types.CodeType, name: str) -> types.CodeType:

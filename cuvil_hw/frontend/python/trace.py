@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -64,20 +65,31 @@ class Trace:
             self.checks.append(Check(self.conditions.tensor(node), message, error))
 
 
-_current: list[Trace] = []
+class _Stack(threading.local):
+    """Each thread traces for itself."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+
+
+_stack = _Stack()
+
+
+def is_tracing() -> bool:
+    return bool(_stack.traces)
 
 
 def current() -> Trace:
-    return _current[-1]
+    return _stack.traces[-1]
 
 
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
-    _current.append(trace)
+    _stack.traces.append(trace)
     try:
         yield trace
     finally:
-        _current.pop()
+        _stack.traces.pop()
 
 
 def where() -> str:

@@ -133,6 +133,7 @@ def select(node: int, then: Any, other: Any, name: str) -> Any:
         return then
     if then is NEVER:
         return other
+    then, other = (Array.of(x) if isinstance(x, np.ndarray | np.generic) else x for x in (then, other))
     kinds = (torch.Tensor, Array, Number)
     if isinstance(then, kinds) or isinstance(other, kinds):
         return _select_tensors(node, then, other, name)
@@ -145,8 +146,6 @@ def select(node: int, then: Any, other: Any, name: str) -> Any:
         return type(then)(*parts) if hasattr(then, "_fields") else type(then)(parts)
     if type(then) is type(other) is dict and list(then) == list(other):
         return {k: select(node, then[k], other[k], f"{name}[{k!r}]") for k in then}
-    if isinstance(then, np.ndarray | np.generic) and isinstance(other, np.ndarray | np.generic):
-        return _select_tensors(node, Array.of(then), Array.of(other), name)
     if type(then) is type(other) and isinstance(then, str | bytes | complex | range | slice) and then == other:
         return then
     wrong(
