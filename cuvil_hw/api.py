@@ -14,6 +14,7 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
 from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
+from cuvil_hw.opt_level import at_level, level_of, searches
 from cuvil_hw.pack import Design, pack
 from cuvil_hw.precision import Precision, choose_precision, quantized_dtypes
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
@@ -78,6 +79,7 @@ def compile(
     constants: Mapping[str, Any] | None = None,
     state: Mapping[str, str] | None = None,
     max_trips: int | None = None,
+    opt_level: int | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
 ) -> Executable | DynamicExecutable:
@@ -97,24 +99,25 @@ def compile(
     inputs that become constants, such as {"sr": 16000}. `state`: outputs by the name of the input that they become in
     the next call, such as {"state": "stateN"}; the program then keeps them, from zeros on, until `reset()` (buffers
     that a torch module changes are kept anyway). `max_trips`: for loops whose end depends on values: so many trips are
-    compiled, and a call that needs more raises GuardError. `interface`: of the device that the result opens ("hw",
+    compiled, and a call that needs more raises GuardError. `opt_level`: 0 to 3, see opt_level.py; 2 when left out.
+    `interface`: of the device that the result opens ("hw",
     "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
     Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
     step = _steps(progress)
-    profile = load_profile(target)
+    profile = at_level(load_profile(target), opt_level)
     adapter = load_adapter(profile.adapter)
     step("import the model")
     if opens_shapes(model, example_inputs, shapes, constraints):
         if state:
             raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim, and no constraints")
         with needs_compiler("compile a model"):
-            from cuvil_hw.frontend import open_model
+            from cuvil_hw.frontend import load_open
             from cuvil_hw.shapes.pipeline import compile_model
 
-            opened = open_model(model, example_inputs, shapes, constraints, name, constants, max_trips)
+            opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
             return compile_model(opened, profile, adapter, calibration, precision, interface, step)
     program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     step("simplify")
@@ -210,7 +213,7 @@ def compile_program(
     step("divide between device and processor")
     parts = divide(program, adapter, profile)
     step("fuse layers")
-    graph = fuse(parts.core)
+    graph = fuse(parts.core, level_of(profile) > 0)
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
@@ -356,12 +359,12 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
     return split(program, refuses, profile.name, float_ends=adapter.float_ends)
 
 
-def fuse(core: Program) -> KernelGraph:
-    """Composite ops expanded, every op in one group, every group a kernel. Changes `core`."""
+def fuse(core: Program, together: bool = True) -> KernelGraph:
+    """Composite ops expanded, every op in one group (`together`: with others), every group a kernel. Changes `core`."""
     from cuvil_hw.passes import run_pipeline
     from cuvil_hw.schedule.graph import kernel_graph
 
-    run_pipeline(core, ["decompose", "fold", "fuse"])
+    run_pipeline(core, ["decompose", "fold", "fuse" if together else "separate"])
     return kernel_graph(core)
 
 
@@ -372,7 +375,8 @@ def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> tuple[Ker
 
 def _candidates(kernel: Kernel, adapter: Adapter, profile: Profile) -> tuple[Candidate, ...]:
     try:
-        schedules = dict.fromkeys(adapter.schedules(kernel, profile))
+        schedules = list(dict.fromkeys(adapter.schedules(kernel, profile)))
+        schedules = schedules if searches(profile) else schedules[:1]
         found = tuple(Candidate(s, adapter.estimate(kernel, s, profile)) for s in schedules)
     except CuvilError as e:
         e.add_note(f"at layer {kernel.name} ({kernel.loc or 'no source location'})")

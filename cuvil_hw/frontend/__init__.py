@@ -41,9 +41,9 @@ def load(
     if max_trips is not None and (isinstance(max_trips, bool) or max_trips < 1):
         raise CuvilError(f"max_trips is {max_trips!r}; a loop's bound is a positive number of trips")
     kind = _kind(model)
+    if kind == "program":
+        return model  # type: ignore[no-any-return]
     if kind == "torch":
-        if shapes and callable(model):
-            raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
         if constants:
             raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
         try:
@@ -73,7 +73,7 @@ def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any)
     return exported and bool(model.range_constraints) and example_inputs is None and not shapes
 
 
-def open_model(
+def load_open(
     model: Any,
     example_inputs: Any = None,
     shapes: Any = None,
@@ -103,6 +103,9 @@ def open_model(
 def _kind(model: Any) -> str:
     """ "torch" or "onnx". An object of a framework's class can only exist where the framework is imported already."""
     torch, onnx = sys.modules.get("torch"), sys.modules.get("onnx")
+    program = sys.modules.get("cuvil_hw.ir.program")
+    if program is not None and isinstance(model, program.Program):
+        return "program"
     if torch is not None:
         export = sys.modules.get("torch.export")
         if isinstance(model, torch.nn.Module) or (export is not None and isinstance(model, export.ExportedProgram)):
@@ -133,4 +136,4 @@ def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFou
     return ToolNotFound(f"Python package {package}", purpose, f"pip install cuvil-hw[{extra}]")
 
 
-__all__ = ["load", "open_model", "opens_shapes"]
+__all__ = ["load", "load_open", "opens_shapes"]

@@ -12,6 +12,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Expr, Tensor, all_of, binary, cast, const, index, inside, select
 from cuvil_hw.ops.base import Array, Op, ShapeError
+from cuvil_hw.shapes.size import stretches
 from cuvil_hw.types import TensorType
 
 
@@ -229,7 +230,7 @@ class BroadcastTo(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         tail = self.shape[len(self.shape) - x.rank :] if x.rank <= len(self.shape) else ()
-        fits = len(tail) == x.rank and all(e in (1, to) for e, to in zip(x.shape, tail, strict=True))
+        fits = len(tail) == x.rank and all(stretches(e, to) for e, to in zip(x.shape, tail, strict=True))
         self.want(fits and all(e >= 0 for e in self.shape), f"{x} doesn't broadcast to {self.shape}")
         return x.with_shape(self.shape)
 

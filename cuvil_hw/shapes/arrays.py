@@ -48,8 +48,8 @@ def evaluate(op: Op, arrays: Sequence[Array], real: bool) -> Array | None:
         operands = [boxed[0], arrays[1]] if op.mnemonic == "gather" else boxed
         if op.mnemonic == "gather" and arrays[1].dtype == object:
             return None
-        result: Array = op.evaluate(*operands)
-        return result
+        result = op.evaluate(*operands)
+        return result if isinstance(result, np.ndarray) else _objects([result], ())
     if op.mnemonic in ("reduce_prod", "reduce_sum") and boxed[0].ndim == 1:
         values = boxed[0].tolist()
         total = prod(values) if op.mnemonic == "reduce_prod" else sum(values)

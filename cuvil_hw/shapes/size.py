@@ -187,6 +187,16 @@ def _compare(a: Size, b: Any, op: str, number: Callable[[Any, Any], bool]) -> bo
     return held
 
 
+def stretches(extent: int, to: int) -> bool:
+    """Whether an extent broadcasts to another: it is that or 1. What is open is asked last."""
+    return of(extent) == 1 or of(extent) == of(to) or extent == to or extent == 1
+
+
+def same(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes are equal for all sizes. Asks nothing, so where it is False they may be equal for some."""
+    return len(a) == len(b) and all(of(x) == of(y) for x, y in zip(a, b, strict=True))
+
+
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     """np.broadcast_shapes for sizes. Raises ValueError."""
     if not any(isinstance(e, Size) for shape in shapes for e in shape):
@@ -199,11 +209,12 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
             if d < rank - len(shape):
                 continue
             e = shape[d - rank + len(shape)]
-            if e is extent or e == 1:
+            if of(e) == 1 or of(e) == of(extent):
                 continue
-            if extent == 1:
+            # What is open is asked last: each question may split the domain.
+            if of(extent) == 1 or (e != 1 and extent == 1):
                 extent = e
-            elif e != extent:
+            elif e != 1 and e != extent:
                 raise ValueError(f"shapes {', '.join(map(str, shapes))} don't broadcast")
         result.append(extent)
     return tuple(result)

@@ -1,6 +1,7 @@
 """If, Loop and Scan: branches taken or selected, loops unrolled.
 
-Level1 has static shapes and no jumps: shapes that depend on values are refused, and loops that end by values need a bound.
+Level1 has static shapes and no jumps: shapes that depend on values are refused, and loops that end by values need a
+bound.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
 
 
 def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
-    """Unrolled: exactly where trip count and conditions are known at import; else up to a bound, the results of the last
-    step that counts being chosen, and a guard that the loop has ended by then.
+    """Unrolled: exactly where trip count and conditions are known at import; else up to a bound, the results of the
+    last step that counts being chosen, and a guard that the loop has ended by then.
 
     Each step works on what the one before computed, whether that counts or not, so that counters stay known."""
     body = graph(n, "body")
@@ -110,8 +111,10 @@ def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> b
         if value.array is None:
             value = n.reshape(value, ())
             asked.append(n.emit(e.Less(), n.const(step, "i64"), value) if what == "trip count" else value)
-        elif not (step < value.array.item() if what == "trip count" else value.array.all()):
-            return False
+        else:
+            known = (value.array if value.sizes is None else value.sizes).item()
+            if not (step < known if what == "trip count" else known):
+                return False
     return True if not asked else asked[0] if len(asked) == 1 else n.emit(e.LogicalAnd(), *asked)
 
 
@@ -121,8 +124,8 @@ def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
         return scope.max_trips
     if trips is None or trips.array is None or trips.array.item() > MOST_STEPS:
         n.refuse(
-            "the number of its steps depends on values known only at run time: give compile(…, max_trips=N), or make the "
-            "input that decides it a constant (constants=)"
+            "the number of its steps depends on values known only at run time: give compile(…, max_trips=N), or make "
+            "the input that decides it a constant (constants=)"
         )
     return None
 
@@ -142,7 +145,7 @@ def choose(n: Node, condition: Value, a: Value, b: Value) -> Value:
     if a is b:
         return a
     if a.type != b.type:
-        n.refuse(f"a value that it carries changes from {b.type} to {a.type}, and only values at run time say how often")
+        n.refuse(f"it carries {b.type} into a step and {a.type} out of it, and how often is known only at run time")
     return n.emit(e.Where(), n.expand(condition, a.shape), a, b)
 
 

@@ -12,6 +12,7 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
 from cuvil_hw.ops.base import Op
+from cuvil_hw.shapes import size
 
 
 def unary(op: Op) -> Converter:
@@ -129,7 +130,8 @@ def _bound(bound: Value | None, absent: float) -> float | None:
         return absent
     if bound.array is None or bound.array.size != 1:
         return None
-    value = bound.array.item()
+    value = (bound.array if bound.sizes is None else bound.sizes).item()
+    size.pin((value,))
     exact = value == value and (isinstance(value, float) or abs(value) < 1 << 53)
     return float(value) if exact else None
 

@@ -225,6 +225,7 @@ def _fold(
             continue
         if value.array is None or value.dtype not in ("f32", "f64", "bool", "i8", "u8", "i16", "u16", "i32", "i64"):
             return None
+        emitter.pin((value,))
         arrays[name] = value.array
     random = node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
     if domain or random or not arrays or any(a.HasField("g") for a in node.attribute):

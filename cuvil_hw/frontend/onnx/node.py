@@ -257,7 +257,7 @@ class Node:
         return self.expand(self.const(number, x.dtype), x.shape)
 
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
-        return x if x.shape == tuple(shape) else self.emit(BroadcastTo(tuple(shape)), x)
+        return x if size.same(x.shape, tuple(shape)) else self.emit(BroadcastTo(tuple(shape)), x)
 
     def broadcast(self, *values: Value) -> list[Value]:
         """The operands at their common shape, by NumPy's rule."""
@@ -271,7 +271,7 @@ class Node:
         return self.emit(op, *self.broadcast(a, b))
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        if x.shape == tuple(shape):
+        if size.same(x.shape, tuple(shape)):
             return x
         if prod(shape) != x.type.size:
             self.refuse(f"can't reshape {x.shape} to {tuple(shape)}")

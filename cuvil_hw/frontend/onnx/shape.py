@@ -11,7 +11,7 @@ import numpy as np
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value, decode
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice
-from cuvil_hw.shapes.size import broadcast, clamped
+from cuvil_hw.shapes.size import broadcast, clamped, same
 
 
 def axes_of(n: Node, version: int, since: int, operand: int = 1) -> tuple[int, ...] | None:
@@ -70,7 +70,7 @@ def transpose(n: Node, version: int) -> Value:
 def cut(n: Node, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
     """Slice; nothing when it takes everything."""
     steps = tuple(steps or (1,) * x.rank)
-    if tuple(sizes) == x.shape and all(s == 1 for s in steps):
+    if same(tuple(sizes), x.shape) and all(s == 1 for s in steps):
         return x
     starts = tuple(0 if not size else start for start, size in zip(starts, sizes, strict=True))
     return n.emit(Slice(starts, tuple(sizes), steps), x)
@@ -229,10 +229,11 @@ def gather(n: Node, version: int) -> Value:
     axis = n.axis(n.integer("axis", 0), x.rank)
     extent = x.shape[axis]
     if indices.array is not None:
+        n.emitter.pin((indices,))
         if ((indices.array < -extent) | (indices.array >= extent)).any():
             n.refuse(f"an index is outside the extent {extent} of axis {axis}")
         positive = np.where(indices.array < 0, indices.array + extent, indices.array)
-        return n.emit(Gather(axis), x, n.const(positive, "i64"))
+        return n.emit(Gather(axis), x, n.const(positive, "i64", indices.shape))
     return n.emit(Gather(axis), x, indices)
 
 
