@@ -64,6 +64,9 @@ def beside(title: str, common: int, private: dict[str, int]) -> None:
     for name, lines in private.items():
         print(f"  {'only ' + name:<24}{lines:>7} lines")
     print(f"  {'private of all together':<24}{sum(private.values()):>7} lines")
+    apart = {name: lines for name, lines in private.items() if not name.endswith("board")}
+    if apart != private:
+        print(f"  {'without the board':<24}{sum(apart.values()):>7} lines")
 
 
 def main() -> None:
