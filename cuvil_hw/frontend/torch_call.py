@@ -43,20 +43,32 @@ def example_call(module: torch.nn.Module, examples: Any) -> Call:
 
 
 def _tensors(examples: Any) -> Any:
-    def one(path: Any, value: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(examples)
+    for i, value in enumerate(leaves):
         if isinstance(value, np.ndarray | np.generic):
             value = torch.from_numpy(np.array(value, value.dtype.newbyteorder("="), order="C"))
-        if isinstance(value, torch.Tensor):
-            return value.detach()
-        if isinstance(value, Scalar):
-            return value
-        at = "".join(map(str, path))
-        raise CuvilError(
-            f"example input {at} is a {type(value).__name__}; give torch tensors, NumPy arrays or Python numbers, in "
-            "tuples, lists, dicts or classes registered as pytrees (torch.export.register_dataclass)"
-        )
+        leaves[i] = value.detach() if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor | Scalar):
+            at = ".".join(paths_of(spec)[i])
+            raise CuvilError(
+                f"example input {at} is a {type(value).__name__}; give tensors, NumPy arrays or Python numbers, in "
+                "tuples, lists, dicts or classes registered as pytrees (torch.export.register_dataclass)"
+            )
+    return pytree.tree_unflatten(leaves, spec)
 
-    return pytree.tree_map_with_path(one, examples)
+
+def paths_of(spec: pytree.TreeSpec) -> list[tuple[str, ...]]:
+    """For each leaf its keys, names of fields or positions, from the outside in."""
+    return _paths(spec, pytree.tree_unflatten([torch.empty(0)] * spec.num_leaves, spec))
+
+
+def _paths(spec: pytree.TreeSpec, instance: Any) -> list[tuple[str, ...]]:
+    if spec.is_leaf():
+        return [()]
+    parts = _flat(instance)
+    keys = _keys(instance, len(parts))
+    branches = zip(keys, spec.children(), parts, strict=True)
+    return [(key, *path) for key, child, part in branches for path in _paths(child, part)]
 
 
 def signature_of(
@@ -147,11 +159,14 @@ def _flat(instance: Any) -> list[Any]:
 
 
 def _keys(instance: Any, count: int) -> list[str]:
-    """Names of the children of an object: as its class was registered, or as a mapping has them."""
+    """Names of the children of a container: keys of a mapping, fields, positions; of another class as registered."""
     if isinstance(instance, Mapping):
         return [str(k) for k in instance]
-    paths, _ = pytree.tree_flatten_with_path(instance, is_leaf=lambda x: x is not instance)
-    found = [
-        str(getattr(p[0], "name", getattr(p[0], "key", getattr(p[0], "idx", i)))) for i, (p, _) in enumerate(paths)
-    ]
-    return found if len(found) == count else [str(i) for i in range(count)]
+    if hasattr(instance, "_fields"):
+        return [str(name) for name in instance._fields]
+    try:
+        paths, _ = pytree.tree_flatten_with_path(instance, is_leaf=lambda x: x is not instance)
+    except ValueError:  # registered without names
+        return [str(i) for i in range(count)]
+    keys = [path[0] for path, _ in paths]
+    return [str(getattr(k, "name", getattr(k, "key", getattr(k, "idx", i)))) for i, k in enumerate(keys)]

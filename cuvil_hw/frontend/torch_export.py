@@ -20,7 +20,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
-from cuvil_hw.frontend.torch_call import example_call, signature_of
+from cuvil_hw.frontend.torch_call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live, location
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
@@ -55,6 +55,8 @@ def load_torch(
     """
     aten_custom.enter()
     forward: Callable[..., Any] | None = None
+    if shapes and not isinstance(module, ExportedProgram):
+        raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
     if isinstance(module, ExportedProgram):
         title, exported = "model", _sized(module, example_inputs, shapes or {})
     elif example_inputs is None:
@@ -303,19 +305,14 @@ def _outputs(
 
 def _output_names(exported: ExportedProgram) -> list[str]:
     """One name per flattened output: keys and positions joined by dots."""
-    from torch.utils import _pytree as pytree
-
     spec = exported.call_spec.out_spec
     if spec is None:
         return [f"out{i}" for i in range(len(exported.graph_signature.output_specs))]
-    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = pytree.tree_flatten_with_path(tree)[0]
-    return [_output_name(path) for path, _ in paths]
+    return [_output_name(path) for path in paths_of(spec)]
 
 
-def _output_name(path: Sequence[Any]) -> str:
-    keys = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", i)))) for i, k in enumerate(path)] or ["0"]
-    text = ".".join(keys)
+def _output_name(path: Sequence[str]) -> str:
+    text = ".".join(path) or "0"
     return f"out{text}" if text[0].isdigit() else text
 
 
