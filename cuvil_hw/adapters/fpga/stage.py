@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, const
 from cuvil_hw.ir.traverse import rewrite, walk
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel
@@ -266,13 +266,12 @@ def _windowed(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
     seen = [t for t in (*taps, channel_iter) if t is not None]
     if kind is None or set(seen) != set(reduce.iters) or len(set(seen)) != len(seen):
         return None
-    term, pad = _split_guard(reduce.update[0], load, any(_leaves(d) for d in dims))
+    term, pad = _split_guard(reduce.update[0], load, source, any(_leaves(d) for d in dims))
     body = [e for e in walk(kernel.body) if not any(e is n for n in inner)]
     if term is None or not all(_only_channel(e, kernel, sources) for e in (reduce.init[0], *_outside(body))):
         return None
-    if _uses_position(reduce.init[0]) or any(
-        isinstance(e, Apply) and e.dtype == "index" and e.op == "cast" for e in inner
-    ):
+    epilogue = rewrite(kernel.body, lambda e: const(0, e.dtype) if e is reduce else None)
+    if any(_uses_position(e) for e in (reduce.init[0], term, epilogue)):
         return None
     if not reduce.kind.startswith("arg") and sum(not d.unit for d in dims) <= 2:
         ends = channels(source), channels(kernel.type)
@@ -322,14 +321,26 @@ def _channel_kind(
     return None, None
 
 
-def _split_guard(update: Expr, load: Load, leaves: bool) -> tuple[Expr | None, int | float]:
+def _bounds_only(cond: Expr, load: Load, source: TensorType) -> bool:
+    """Whether `cond` says nothing but that the load lies inside its buffer."""
+    match cond:
+        case Apply(op="and", args=(a, b)):
+            return _bounds_only(a, load, source) and _bounds_only(b, load, source)
+        case Apply(op="ge", args=(i, Const(value=0))):
+            return i in load.index
+        case Apply(op="lt", args=(i, Const(value=end))):
+            return any(i == at and end == size for at, size in zip(load.index, source.shape, strict=True))
+    return False
+
+
+def _split_guard(update: Expr, load: Load, source: TensorType, leaves: bool) -> tuple[Expr | None, int | float]:
     """The update without its guard, and the value outside the input that has the same effect as the guard."""
     guards = [e for e in walk(update) if isinstance(e, Select) and any(n is load or n == load for n in walk(e.then))]
     guards = [g for g in guards if not any(n == load for n in walk(g.cond))]
     if not guards:
         return (None, 0) if leaves else (update, 0)
     guard = guards[0]
-    if not isinstance(guard.other, Const):
+    if not isinstance(guard.other, Const) or not _bounds_only(guard.cond, load, source):
         return None, 0
     value = _neutral(guard.then, load, guard.other.value)
     if value is None and leaves:
