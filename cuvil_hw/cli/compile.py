@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cuvil_hw.cli.output import console, print_error, print_json, progress, read_array, read_arrays, show_table
 from cuvil_hw.cli.several import compile_for, file_of, targets_of
+from cuvil_hw.cli.shapes import parse_shapes
 from cuvil_hw.errors import CuvilError
+
+if TYPE_CHECKING:
+    from cuvil_hw.runtime.dynamic import DynamicExecutable
+    from cuvil_hw.runtime.executable import Executable
 
 
 def compile_model(
@@ -36,7 +41,15 @@ def compile_model(
     precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224.")
+        list[str] | None,
+        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224, or with a --dim: name=B,3,2*S,2*S."),
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(help="A dimension that stays open, from min to max: batch=1:64, x[0]=1:64; batch=1:64:1,8 compiles 1 and 8."),
+    ] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option(help='A rule between open dimensions: "H % 4 == 0", "S <= 2*batch".')
     ] = None,
     constant: Annotated[
         list[str] | None, typer.Option(help="An input that becomes a constant: name=16000, name=1,2 or name=FILE.npy.")
@@ -58,17 +71,19 @@ def compile_model(
         "calibration": read_arrays(calibration) if calibration is not None else None,
         "precision": precision,
         "name": name,
-        "shapes": dict(parse_shape(text) for text in shape or ()),
+        "shapes": parse_shapes(shape or (), dim or ()),
         "constants": dict(parse_constant(text) for text in constant or ()),
         "interface": interface,
     }
     if "," in target:
         if report is not None or sources is not None:
             raise typer.BadParameter("--report and --sources go with one target; see `cuvil report` for the others")
+        if dim or constraint:
+            raise typer.BadParameter("--dim and --constraint go with one target")
         compile_several(model, targets_of(target), output if output is not None else Path(), options, json)
         return
     with progress(f"{model.name} → {target}") as step:
-        executable = api.compile(str(model), target, progress=step, **options)
+        executable = api.compile(str(model), target, constraints=tuple(constraint or ()), progress=step, **options)
     path = output if output is not None else Path(f"{model.stem}.cuvil")
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
@@ -77,7 +92,7 @@ def compile_model(
         written["report"] = str(report)
     if sources is not None:
         written["sources"] = str(sources)
-        written["files"] = write_sources(executable.artifact, sources)
+        written["files"] = write_sources(executable, sources)
     if json:
         print_json({**written, "report_data": executable.report})
         return
@@ -122,12 +137,20 @@ def compile_several(model: Path, targets: Sequence[str], folder: Path, options: 
         raise typer.Exit(1)
 
 
-def write_sources(artifact: Any, folder: Path) -> list[str]:
-    """Write the generated sources of an artifact below `folder`, made if need be; returns their names."""
+def write_sources(executable: Executable | DynamicExecutable, folder: Path) -> list[str]:
+    """Write the generated sources of a program below `folder`, made if need be, those of each size in a folder of its
+    own; returns their names."""
     from cuvil_hw.build import write_files
     from cuvil_hw.runtime.artifact import SOURCES
+    from cuvil_hw.runtime.executable import Executable
 
-    files = {n.removeprefix(SOURCES): data for n, data in artifact.files.items() if n.startswith(SOURCES)}
+    programs = {"": executable.artifact} if isinstance(executable, Executable) else executable.programs
+    files = {
+        (f"{key}/" if key else "") + name.removeprefix(SOURCES): data
+        for key, artifact in programs.items()
+        for name, data in artifact.files.items()
+        if name.startswith(SOURCES)
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:

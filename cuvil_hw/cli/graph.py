@@ -30,9 +30,9 @@ def draw(
         raise typer.BadParameter(f"{output}: a graph is written as .svg or .dot")
     if model.suffix == ".cuvil":
         from cuvil_hw.runtime import artifact
-        from cuvil_hw.runtime.executable import Executable
+        from cuvil_hw.runtime.executable import program_in
 
-        executable = Executable(artifact.read(model))
+        executable = program_in(artifact.read(model))
         if not executable.ir:
             raise CuvilError(f"{model}: holds no level1 IR")
         from cuvil_hw.ir.program import parse

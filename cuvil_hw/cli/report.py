@@ -21,9 +21,9 @@ def show_report(
     Example: cuvil report kws.cuvil --html kws.html
     """
     from cuvil_hw.runtime import artifact
-    from cuvil_hw.runtime.executable import Executable
+    from cuvil_hw.runtime.executable import program_in
 
-    report = Executable(artifact.read(program)).report
+    report = program_in(artifact.read(program)).report
     if html is not None:
         report.save_html(html)
     if json:

@@ -113,11 +113,24 @@ class DynamicExecutable:
         return report
 
     @property
+    def programs(self) -> dict[str, Artifact]:
+        """The program of each size that there is, by key (`B=8,S=64`)."""
+        with self._state:
+            return {key: s.artifact for key, s in sorted(self._slots.items()) if s.artifact is not None}
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Empty: programs with open shapes keep nothing between calls."""
+        return {}
+
+    def reset(self) -> None:
+        """Nothing to do: there is no state."""
+
+    @property
     def sources(self) -> dict[str, str]:
         """Generated text files of every size: `B=8/model.c`."""
-        with self._state:
-            kept = [(key, slot.artifact) for key, slot in sorted(self._slots.items()) if slot.artifact is not None]
-        return {f"{key}/{n}": text for key, a in kept for n, text in Executable(a, self.interface).sources.items()}
+        programs = {key: Executable(a, self.interface) for key, a in self.programs.items()}
+        return {f"{key}/{name}": text for key, p in programs.items() for name, text in p.sources.items()}
 
     @property
     def ir(self) -> str:
@@ -127,9 +140,7 @@ class DynamicExecutable:
     @property
     def artifact(self) -> Artifact:
         """All programs that are there, in one artifact. Raises ArtifactError."""
-        with self._state:
-            kept = {key: slot.artifact for key, slot in self._slots.items() if slot.artifact is not None}
-        return pack(self.program, kept, self.report)
+        return pack(self.program, self.programs, self.report)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact with every program that is there. Raises ArtifactError."""

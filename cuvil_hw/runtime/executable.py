@@ -50,13 +50,17 @@ def load(path: str | os.PathLike[str], interface: str | None = None) -> Executab
     compiled when it was saved.
 
     Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
+    executable = program_in(container.read(path), interface)
+    executable.open()
+    return executable
+
+
+def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
+    """The program in an artifact, its device not opened. Raises ArtifactError."""
     from cuvil_hw.runtime.dynamic import restore
     from cuvil_hw.runtime.open_program import is_open
 
-    artifact = container.read(path)
-    executable = restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)
-    executable.open()
-    return executable
+    return restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)
 
 
 class Executable:
