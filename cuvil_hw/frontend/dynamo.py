@@ -176,11 +176,11 @@ class _Graph:
         fixed = {i: a for i, a in enumerate(args) if self._fixed(i, a)}
         inputs = tuple(i for i in range(len(args)) if i not in fixed)
         weights = {i: _Weight(weakref.ref(args[i]), args[i]._version, args[i].data_ptr()) for i in self._weights}
-        program = None
+        program: Executable | None = None
         if made.picked or made.written:
             closed = DynamoGraph(self._graph, fixed, scalars, made)
             options = self._options
-            program = compile(
+            compiled = compile(
                 closed,
                 options.target,
                 example_inputs=tuple(args[i].detach() for i in inputs),
@@ -189,7 +189,8 @@ class _Graph:
                 interface=options.interface,
                 name=options.name or self._title,
             )
-            assert isinstance(program, Executable)  # all shapes are fixed
+            assert isinstance(compiled, Executable)  # all shapes are fixed
+            program = compiled
             if options.done is not None:
                 options.done(program)
         return _Program(made, program, inputs, weights)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from cuvil_hw.profile import load_profile
+from tests.unit.checkout import path_with_entry_points
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,7 +40,7 @@ def write_boards(document: str, folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.needs("torch", "xdsl", "ortools", "g++", "gcc")
+@pytest.mark.needs("torch", "transformers", "xdsl", "ortools", "g++", "gcc")
 @pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md", "docs/add-an-op.md"])
 def test_python_in_documents_runs(document: str, tmp_path: Path) -> None:
     if document == "docs/quickstart.md":
@@ -47,7 +48,7 @@ def test_python_in_documents_runs(document: str, tmp_path: Path) -> None:
     # A process of its own: a new op stays registered for as long as the process lives.
     script = tmp_path / "document.py"
     script.write_text("\n".join(blocks(document, "python")), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": path_with_entry_points(tmp_path)}
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

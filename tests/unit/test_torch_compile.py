@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from torch._dynamo.utils import counters  # noqa: E402
 from cuvil_hw.errors import CuvilError, Unsupported  # noqa: E402
 from cuvil_hw.frontend.dynamo import backend  # noqa: E402
 from cuvil_hw.runtime.executable import Executable  # noqa: E402
+from tests.unit.checkout import path_with_entry_points  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).name
 pytestmark = pytest.mark.needs("gcc")
 
@@ -97,21 +97,14 @@ def net() -> Net:
 
 
 def test_entry_point_finds_the_backend_without_importing_cuvil(tmp_path: Path) -> None:
-    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["torch_dynamo_backends"]
-    dist = tmp_path / "cuvil_hw_test-0.dist-info"
-    dist.mkdir()
-    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: cuvil-hw-test\nVersion: 0\n")
-    lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
-    (dist / "entry_points.txt").write_text(f"[torch_dynamo_backends]\n{lines}")
-    code = f"""
-import sys
-sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]
+    code = """
 import torch
-f = torch.compile(lambda x: x * 2 + 1, backend="cuvil", options={{"target": "cpu", "precision": "float32"}})
+f = torch.compile(lambda x: x * 2 + 1, backend="cuvil", options={"target": "cpu", "precision": "float32"})
 assert f(torch.ones(3)).tolist() == [3, 3, 3]
 assert "cuvil" in torch._dynamo.list_backends()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": path_with_entry_points(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
