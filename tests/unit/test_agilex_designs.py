@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import api, ops
 from cuvil_hw.adapters.agilex.adapter import AgilexAdapter
@@ -92,6 +93,17 @@ def test_digits_cnn() -> None:
 
 
 # -- limits and cost --------------------------------------------------------------------------------------------------
+
+
+def test_ports_whose_names_differ_by_a_number_are_ports_of_their_own() -> None:
+    b = Builder([(name, TensorType((4,), "i8")) for name in ("x", "x_1", "x_2")])
+    program = b.finish([(f"y_{n}" if n else "y", b.op(ops.Neg(), b.input(n))) for n in range(3)])
+    profile, graph = load_profile("agilex"), graph_of(program)
+    choice = api.choose(api.propose(graph, AgilexAdapter(), profile), profile, {})
+    module = AgilexAdapter().lower(graph, choice, profile)
+    module.verify()
+    names = [op.sym_name.data for op in module.body.block.ops if isinstance(op, FuncOp)]
+    assert sum(n.startswith("read_x") for n in names) == sum(n.startswith("write_y") for n in names) == 3
 
 
 def wide_layer() -> Program:

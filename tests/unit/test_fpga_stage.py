@@ -177,8 +177,9 @@ def test_a_rescale_along_a_row_is_no_map() -> None:
         lambda b, x: b.op(ops.Pad((0, 0, 1, 0, 0, 0, 0, 1)), x),
         lambda b, x: b.op(ops.Concat(1), x, x),
         lambda b, x: b.op(ops.ArgMax(1), x),
+        lambda b, x: b.op(ops.Rank(1), x),
     ],
-    ids=["transpose", "slice", "pad", "concat", "argmax"],
+    ids=["transpose", "slice", "pad", "concat", "argmax", "rank"],
 )
 def test_what_leaves_raster_order_is_buffered(build: Build) -> None:
     assert {s.kind for s in stages(build, (1, 2, 3, 3))} == {"buffered"}

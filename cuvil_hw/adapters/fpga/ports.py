@@ -18,6 +18,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.level2 import AxisReadOp, AxisWriteOp, StreamOp, StreamType
 from cuvil_hw.ir.program import ConstantStore
+from cuvil_hw.render.names import Names
 from cuvil_hw.schedule.emit import Emitter, Tables
 
 _HELD = (arith.ConstantOp, memref.GetGlobalOp, memref.AllocaOp)
@@ -33,13 +34,14 @@ def memory_ports(module: ModuleOp) -> ModuleOp:
         if f is not top:
             _repeat(f)
     old = top.body.block
+    names = Names(frozenset(f.sym_name.data for f in functions))
     calls: list[tuple[str, list[SSAValue]]] = []
     dtype_of: dict[SSAValue, str] = {}
     made = []
     for op in old.ops:
         if isinstance(op, AxisReadOp | AxisWriteOp):
             reads = isinstance(op, AxisReadOp)
-            name = f"{'read' if reads else 'write'}_{op.port.name_hint}"
+            name = names.new(f"{'read' if reads else 'write'}_{op.port.name_hint}")  # hints lose a number at their end
             made.append(_port(name, op, reads))
             dtype_of[op.port] = op.dtype.data
             calls.append((name, [op.port, op.stream]))
