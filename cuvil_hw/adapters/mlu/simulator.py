@@ -18,6 +18,7 @@ from cuvil_hw.runtime.cache import cached_build
 CORE = "mlu_core.o"
 _REMEDY = "install it (Debian and Ubuntu: apt install g++)"
 _HOST = ("-std=c++17", "-O2", "-fPIC", "-w")
+_KERNELS_LEVEL = "-O2"
 # Every access to memory calls the simulated core (mlu_core.cpp), which no sanitizer's runtime takes part in. No option
 # may change a result: contraction would fuse a·b + c.
 _KERNELS = (
@@ -95,7 +96,7 @@ def build_module(source: bytes, name: str, symbols: Sequence[str], card: Chip, l
     wrapper = f'#include "{name}"\n#include "mlu_entries.h"\n\nCUVIL_MLU_MODULE({entries})\n'
     core = (libraries / CORE).read_bytes()
     files = {name: source, "module.cpp": wrapper.encode(), CORE: core}
-    compile_ = ("g++", *_HOST, *_KERNELS, *card.language(), f"-I{headers}", "-c", "module.cpp", "-o", "module.o")
+    compile_ = ("g++", *_HOST, _KERNELS_LEVEL, *_KERNELS, *card.language(), f"-I{headers}", "-c", "module.cpp", "-o", "module.o")
     link = ("g++", "-shared", "-Wl,-Bsymbolic", "module.o", CORE, "-o", "model.so", "-lm", "-ldl")
     commands = tuple(Command(argv, "simulate an MLU", _REMEDY) for argv in (compile_, link))
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(headers.glob("*.h")))).hexdigest()
