@@ -10,15 +10,19 @@ multiplied. What one core, block or thread has (NRAM, shared memory, registers) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from unittest import mock
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import api
+from cuvil_hw.adapters.agilex import runtime as agilex_runtime
+from cuvil_hw.adapters.cuda import simulator as cuda_simulator
+from cuvil_hw.adapters.mlu import simulator as mlu_simulator
 from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported
 from cuvil_hw.ir.program import ConstantStore, Program
 from cuvil_hw.precision import has_floats, quantized_dtypes
@@ -64,7 +68,7 @@ class Ready:
 
     item: Imported
     program: Program
-    kind: str = field(default="")
+    kind: str
 
 
 def ready(item: Imported) -> Ready:
@@ -144,6 +148,20 @@ def chunks(cases: Iterable[Ready]) -> list[list[Ready]]:
     return [chunk for found in groups.values() for chunk in found]
 
 
+@contextmanager
+def quick_builds() -> Iterator[None]:
+    """Simulators built without optimising, as every program runs once."""
+    patched = (
+        (agilex_runtime, "BUILD_OPTIONS", ("-cl-opt-disable",)),
+        (cuda_simulator, "_FAST", ("-O0",)),
+        (mlu_simulator, "_KERNELS_LEVEL", "-O0"),
+    )
+    with ExitStack() as stack:
+        for module, name, value in patched:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
 def attempt(cases: Sequence[Ready], profile: Profile) -> list[Result]:
     """Results of cases compiled and run together; of halves of them where that goes wrong."""
     try:
@@ -189,8 +207,9 @@ def on_target(target: str, cases: Sequence[Ready]) -> list[Result]:
             results[id(case)] = Result("refused", why)
         else:
             taken.append(case)
-    for chunk in chunks(taken):
-        results.update({id(c): r for c, r in zip(chunk, attempt(chunk, profile), strict=True)})
+    with quick_builds():
+        for chunk in chunks(taken):
+            results.update({id(c): r for c, r in zip(chunk, attempt(chunk, profile), strict=True)})
     return [results[id(c)] for c in cases]
 
 
