@@ -42,17 +42,23 @@ def compile_model(
     name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224, or with a --dim: name=B,3,2*S,2*S."),
+        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224; with --dim also name=B,3,2*S."),
     ] = None,
     dim: Annotated[
         list[str] | None,
-        typer.Option(help="A dimension that stays open, from min to max: batch=1:64, x[0]=1:64; batch=1:64:1,8 compiles 1 and 8."),
+        typer.Option(help="A dimension that stays open: batch=1:64, x[0]=1:64; batch=1:64:1,8 compiles 1 and 8 ahead."),
     ] = None,
     constraint: Annotated[
         list[str] | None, typer.Option(help='A rule between open dimensions: "H % 4 == 0", "S <= 2*batch".')
     ] = None,
     constant: Annotated[
         list[str] | None, typer.Option(help="An input that becomes a constant: name=16000, name=1,2 or name=FILE.npy.")
+    ] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="State kept between calls: an input and the output that it becomes: in=out")
+    ] = None,
+    max_trips: Annotated[
+        int | None, typer.Option(help="Bound of loops whose end depends on values; a call that needs more is an error.")
     ] = None,
     interface: Annotated[str | None, typer.Option(help="Device that the artifact opens: hw, sim or null.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
@@ -73,6 +79,8 @@ def compile_model(
         "name": name,
         "shapes": parse_shapes(shape or (), dim or ()),
         "constants": dict(parse_constant(text) for text in constant or ()),
+        "state": dict(parse_pair(text) for text in state or ()),
+        "max_trips": max_trips,
         "interface": interface,
     }
     if "," in target:
@@ -169,6 +177,14 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not name or not shape:
         raise typer.BadParameter(f"--shape is {text!r}, expected name=extents such as input=1,3,224,224")
     return name, shape
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """`input=output`. Raises BadParameter."""
+    name, _, output = text.partition("=")
+    if not name or not output:
+        raise typer.BadParameter(f"--state is {text!r}, expected input=output such as state=stateN")
+    return name, output
 
 
 def parse_constant(text: str) -> tuple[str, Any]:

@@ -25,7 +25,7 @@ from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.static_export import static
 from cuvil_hw.frontend.symints import Unfollowed, expression, extent, rules, symint
 from cuvil_hw.frontend.torch_call import example_call
-from cuvil_hw.frontend.torch_export import _convert, _decompose, _inference
+from cuvil_hw.frontend.torch_export import _convert, _decompose, _inference, _short, _sized
 from cuvil_hw.frontend.torch_export import _export as _export_fixed
 from cuvil_hw.ir.program import Program
 from cuvil_hw.shapes.constraint import Compare
@@ -110,6 +110,17 @@ def _maker(weights: Mapping[str, torch.Tensor], title: str, forward: Any, max_tr
         return made
 
     return program
+
+
+def _traced_again(
+    exported: ExportedProgram, number: Callable[[Any], int], weights: Mapping[str, torch.Tensor]
+) -> ExportedProgram:
+    """At fixed sizes, by torch.export. Raises CuvilError."""
+    shapes = {n: tuple(number(e) for e in t.shape) for n, t in _user_inputs(exported).items()}
+    made = _functional(_sized(exported, None, shapes))
+    for stored in (made.state_dict, made.constants):
+        stored.update({n: weights[n] for n in stored if n in weights})
+    return made
 
 
 def _named_extents(fake: torch.Tensor, symbols: Mapping[Any, Expr], sizes: Sizes) -> tuple[int, ...] | None:

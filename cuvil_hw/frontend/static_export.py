@@ -48,7 +48,7 @@ def static(
                 copies[node] = value
                 continue
             copies[node] = made = graph.node_copy(node, lambda n: copies[n])
-            made.meta = dict(node.meta)
+            made.name, made.meta = node.name, dict(node.meta)  # copies of some names get numbers
             if node.op in ("placeholder", "call_function"):
                 made.meta["val"] = value
                 if extents is not None:

@@ -19,6 +19,7 @@ from cuvil_hw.shapes.size import Guard
 from cuvil_hw.shapes.solve import Found, Question, Unknown, typical
 
 MOST_REGIONS = 16
+MOST_PINNED = 4
 _TRIES = 4  # other sizes looked at, to say where a model that fails at some sizes works
 
 
@@ -68,6 +69,10 @@ def explore(domain: Domain, look_at: LookAt) -> Explored:
         question.exclude([g.rule for g in look.guards])
         if not look.covers(sizes):
             return Explored(tuple(looks), False, f"at {domain.key(sizes)}, the model's guards can't be followed")
+        pinned = _pinned(looks, domain)
+        if pinned is not None:
+            why = "the model has other operations for each size of"
+            return Explored(tuple(looks), False, f"{why} {pinned}; each is checked when it is compiled")
         if len(looks) >= MOST_REGIONS:
             return Explored(tuple(looks), False, _splits(looks))
         try:
@@ -82,6 +87,22 @@ def _pruned(look: Look, domain: Domain) -> Look:
     question = Question(domain)
     kept = tuple(g for g in look.guards if not question.always(g.rule))
     return Look(look.sizes, kept, look.outputs, look.source, look.text)
+
+
+def _pinned(looks: Sequence[Look], domain: Domain) -> str | None:
+    """A dimension whose every size so far is a region of its own, and that has too many to look at them all."""
+    for dim in domain.dims:
+        if dim.max is not None and dim.max - dim.min < MOST_PINNED:
+            continue
+        fixed = {
+            look.sizes[dim.name]
+            for look in looks
+            for g in look.guards
+            if g.rule == Compare("==", symbol(dim.name), whole(look.sizes[dim.name]))
+        }
+        if len(fixed) > MOST_PINNED:
+            return dim.name
+    return None
 
 
 def _splits(looks: Sequence[Look]) -> str:
