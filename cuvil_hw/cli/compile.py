@@ -42,7 +42,7 @@ def compile_model(
     name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224; with --dim also name=B,3,2*S."),
+        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224; with --dim also name=B,3,S."),
     ] = None,
     dim: Annotated[
         list[str] | None,

@@ -13,6 +13,7 @@ import typer
 from cuvil_hw.cli.output import console, print_json, read_array
 from cuvil_hw.report import words
 from cuvil_hw.runtime.device import Port
+from cuvil_hw.runtime.inputs import bind
 from cuvil_hw.runtime.open_program import OpenPort
 
 _FEW = 8  # elements and samples shown
@@ -40,7 +41,9 @@ def run_program(
 
     args, named = _inputs(inputs or ())
     with load(program, interface) as executable:
-        result = executable.run(*args, **named)
+        # Files are arrays of ports, whatever structure the model's own call has.
+        given = bind([Port(p.name, (), p.dtype) for p in executable.inputs], args, named)
+        result = executable.run(dict(zip((p.name for p in executable.inputs), given, strict=True)))
         ports: Sequence[Port | OpenPort] = executable.outputs
     outputs = {port.name: array for port, array in zip(ports, result.outputs, strict=True)}
     if output is not None:

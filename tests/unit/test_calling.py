@@ -19,12 +19,10 @@ from cuvil_hw import api  # noqa: E402
 from cuvil_hw.errors import ArtifactError, CuvilError, GuardError, InputError  # noqa: E402
 from cuvil_hw.frontend.state import keep_state  # noqa: E402
 from cuvil_hw.ir.program import Builder, Program, evaluate  # noqa: E402
-from cuvil_hw.ops import Gather, Less, Where  # noqa: E402
-from cuvil_hw.profile import load_profile  # noqa: E402
+from cuvil_hw.ops import Add, Gather, Less, Where  # noqa: E402
 from cuvil_hw.quant.calibrate import collect  # noqa: E402
 from cuvil_hw.runtime.calling import Calling, State  # noqa: E402
 from cuvil_hw.runtime.executable import Executable  # noqa: E402
-from cuvil_hw.runtime.registry import load_adapter  # noqa: E402
 from cuvil_hw.types import TensorType  # noqa: E402
 
 TARGETS = ("cpu", "pynq-z2", "mlu370-x4")
@@ -125,14 +123,14 @@ def test_an_artifact_whose_state_has_no_initial_value_is_refused() -> None:
             Executable(replace(artifact, manifest=replace(artifact.manifest, calling=calling)))
 
 
-def guarded() -> Program:
-    """y = table[i] where i < 4, which must hold, and table[0] where `ask` is false."""
+def guarded(indexed: bool = True) -> Program:
+    """y = table[i], or i + 10, where `ask`, and then i < 4 must hold; else -1."""
     builder = Builder([("i", TensorType((), "i64")), ("ask", TensorType((), "bool"))])
     i, ask = builder.input(0), builder.input(1)
     table = builder.const(np.arange(10, 14, dtype=np.int64))
     with builder.when(ask):
         builder.guard(builder.op(Less(), i, builder.const(np.int64(4))), "i must be less than 4")
-        found = builder.op(Gather(0), table, i)
+        found = builder.op(Gather(0), table, i) if indexed else builder.op(Add(), i, builder.const(np.int64(10)))
     return builder.finish([("y", builder.op(Where(), ask, found, builder.const(np.int64(-1))))])
 
 
@@ -143,9 +141,9 @@ def test_guards_count_only_where_their_condition_holds() -> None:
         assert tuple(v.item() for v in evaluate(program, [np.int64(i), np.bool_(ask)])) == want
 
 
-def test_a_false_guard_raises_and_the_next_call_works(tmp_path: Path) -> None:
-    profile = load_profile("cpu")
-    program = api._compile(guarded(), profile, load_adapter("cpu"), None, None, None, lambda what: None)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_false_guard_raises_and_the_next_call_works(target: str, tmp_path: Path) -> None:
+    program = cuvil.compile(guarded(indexed=target != "pynq-z2"), target)
     program.save(tmp_path / "g.cuvil")
     for executable in (program, cuvil.load(tmp_path / "g.cuvil")):
         assert [p.name for p in executable.outputs] == ["y"]
@@ -172,3 +170,18 @@ def test_simplifying_keeps_what_happens_around_calls() -> None:
     api.simplify(program)
     assert program.clone().calling == program.calling
     assert program.calling.guards[0].output in dict(program.outputs)
+
+
+def test_state_and_bounds_from_the_command_line(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from cuvil_hw.cli.app import app
+
+    onnx.save(running_sum(), tmp_path / "sums.onnx")
+    options = ["-t", "cpu", "-o", str(tmp_path / "sums.cuvil"), "--max-trips", "3"]
+    done = CliRunner().invoke(app, ["compile", str(tmp_path / "sums.onnx"), *options, "--state", "total=next"])
+    assert done.exit_code == 0, done.output
+    assert "kept between calls: total" in done.output
+    wrong = CliRunner().invoke(app, ["compile", str(tmp_path / "sums.onnx"), *options, "--state", "total"])
+    assert wrong.exit_code == 2
+    assert "expected input=output" in wrong.output

@@ -411,3 +411,20 @@ def test_an_exported_program_with_symbolic_sizes_takes_sizes() -> None:
 def test_sizes_that_are_missing_or_wrong(given: dict[str, Any], why: str) -> None:
     with pytest.raises(CuvilError, match=why):
         load(dynamic(), **given)
+
+
+def test_the_command_line_gives_arrays_to_ports(nested: tuple[Any, Path], tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from cuvil_hw.cli.app import app
+
+    args, named = arguments(2)
+    leaves = [*pytree.tree_leaves(args), named["table"]["x"][0]]
+    files = []
+    for i, leaf in enumerate(leaves):
+        np.save(tmp_path / f"{i}.npy", leaf.numpy())
+        files += ["-i", str(tmp_path / f"{i}.npy")]
+    done = CliRunner().invoke(app, ["run", str(nested[1]), *files, "-o", str(tmp_path / "y.npz")])
+    assert done.exit_code == 0, done.output
+    want = Keywords()(*args, **named)[0].a
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["out0.a"], want.numpy(), rtol=1e-5)
