@@ -143,10 +143,7 @@ def document() -> str:
             f"| network | what is in it | {heads} |",
             f"|---|---|{'---|' * len(DEVICES)}",
             *rows,
-            "",
-            "Refused, and why:",
-            "",
-            *(f"{number}. {why}" for why, number in notes.items()),
+            *(["", "Refused, and why:", "", *(f"{number}. {why}" for why, number in notes.items())] if notes else []),
             "",
         ]
     )
