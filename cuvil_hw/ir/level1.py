@@ -255,6 +255,14 @@ def const_splat(value: float | int | bool, type: TensorType) -> ConstOp:
     return ConstOp(result_types=[[to_mlir(type)]], properties={"splat": attr})
 
 
+def splat_value(operation: ConstOp) -> int | float:
+    """The number that all elements of a splat are."""
+    dtype = type_of(operation.results[0]).dtype
+    assert operation.splat is not None, "the verifier wants a splat where there is no handle"
+    value: int | float = from_attribute("float" if dtypes.is_float(dtype) else "int", operation.splat)
+    return value + (1 << 64) if dtype[0] == "u" and value < 0 else value  # attributes of 64 bits have a sign
+
+
 def group(
     label: str, inputs: Sequence[SSAValue], results: Sequence[TensorType], body: Region, loc: str = ""
 ) -> GroupOp:

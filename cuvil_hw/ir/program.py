@@ -285,5 +285,4 @@ def constant_value(operation: level1.ConstOp, constants: Mapping[str, Array]) ->
     kind = level1.type_of(operation.results[0])
     if operation.handle is not None:
         return constants[operation.handle.data].reshape(kind.shape)
-    value = level1.from_attribute("float" if dtypes.is_float(kind.dtype) else "int", operation.splat)  # type: ignore[arg-type]
-    return np.full(kind.shape, value, dtypes.to_numpy(kind.dtype))
+    return np.full(kind.shape, level1.splat_value(operation), dtypes.to_numpy(kind.dtype))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from xdsl.ir import SSAValue
 
-from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.expr import Expr, Iter, Load, Reduce, Tensor, const, index, parallel, placeholder
@@ -41,10 +40,7 @@ def kernel_graph(program: Program) -> KernelGraph:
         match operation:
             case level1.ConstOp(handle=None):
                 kind = level1.type_of(operation.results[0])
-                attr = operation.splat
-                assert attr is not None
-                number = level1.from_attribute("float" if dtypes.is_float(kind.dtype) else "int", attr)
-                tensors[operation.results[0]] = Tensor(kind, _constant(number, kind.dtype))
+                tensors[operation.results[0]] = Tensor(kind, _constant(level1.splat_value(operation), kind.dtype))
             case level1.ConstOp():
                 assert operation.handle is not None
                 declare(operation.results[0], "c", "const", operation.handle.data)
