@@ -23,7 +23,7 @@ from cuvil_hw import api
 from cuvil_hw.adapters.agilex import runtime as agilex_runtime
 from cuvil_hw.adapters.cuda import simulator as cuda_simulator
 from cuvil_hw.adapters.mlu import simulator as mlu_simulator
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported
+from cuvil_hw.errors import DoesNotFit, ToolNotFound, Unsupported
 from cuvil_hw.ir.program import ConstantStore, Program
 from cuvil_hw.precision import has_floats, quantized_dtypes
 from cuvil_hw.profile import Profile, load_profile
@@ -33,15 +33,22 @@ from cuvil_hw.runtime.registry import load_adapter
 from tests.conformance.onnx_suite import Array, Case, Imported, arrays, differs, imported, on_reference
 
 # Column of docs/ops.md: profile.
-TARGETS = {"cpu": "cpu", "zynq": "pynq-z2", "agilex": "agilex", "cuda": "h100", "mlu270": "mlu270", "mlu370": "mlu370-x4"}
+TARGETS = {
+    "cpu": "cpu",
+    "zynq": "pynq-z2",
+    "agilex": "agilex",
+    "cuda": "h100",
+    "mlu270": "mlu270",
+    "mlu370": "mlu370-x4",
+}
 TOGETHER = 100
 ROOM = 1e4
 
 
 @dataclass(frozen=True)
 class Result:
-    """`status`: "passed"; "refused" as Unsupported or DoesNotFit; "wrong"; "failed": any other error; "absent": tools of
-    the target are. `why`: not passed."""
+    """`status`: "passed"; "refused" as Unsupported or DoesNotFit; "wrong"; "failed": any other error; "absent": the tools
+    of the target are. `why`: it didn't pass."""
 
     status: str
     why: str = ""

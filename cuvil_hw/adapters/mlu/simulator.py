@@ -96,7 +96,8 @@ def build_module(source: bytes, name: str, symbols: Sequence[str], card: Chip, l
     wrapper = f'#include "{name}"\n#include "mlu_entries.h"\n\nCUVIL_MLU_MODULE({entries})\n'
     core = (libraries / CORE).read_bytes()
     files = {name: source, "module.cpp": wrapper.encode(), CORE: core}
-    compile_ = ("g++", *_HOST, _KERNELS_LEVEL, *_KERNELS, *card.language(), f"-I{headers}", "-c", "module.cpp", "-o", "module.o")
+    flags = (*_HOST, _KERNELS_LEVEL, *_KERNELS, *card.language(), f"-I{headers}")
+    compile_ = ("g++", *flags, "-c", "module.cpp", "-o", "module.o")
     link = ("g++", "-shared", "-Wl,-Bsymbolic", "module.o", CORE, "-o", "model.so", "-lm", "-ldl")
     commands = tuple(Command(argv, "simulate an MLU", _REMEDY) for argv in (compile_, link))
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(headers.glob("*.h")))).hexdigest()
