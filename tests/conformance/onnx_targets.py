@@ -47,7 +47,7 @@ ROOM = 1e4
 
 @dataclass(frozen=True)
 class Result:
-    """`status`: "passed"; "refused" as Unsupported or DoesNotFit; "wrong"; "failed": any other error; "absent": the tools
+    """`status`: "passed"; "refused", as Unsupported or DoesNotFit; "wrong"; "failed": any other error; "absent": tools
     of the target are. `why`: it didn't pass."""
 
     status: str

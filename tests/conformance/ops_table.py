@@ -13,12 +13,13 @@ HEAD = """# ONNX operators
 
 Written by `make docs-ops` from a run of ONNX's own {cases:,} node tests ({version}); don't edit. Of them
 {reference:,} pass on the reference and {cpu:,} on the cpu target. Those of operators that models at the edge use,
-{edge:,} cases, run on every target: {targets}. A simulator stands for each but cpu
-([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
+without `_expanded` ones, are {edge:,} cases and run on every target: {targets}. A simulator stands for each target but
+cpu ([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
 
 A case counts as passed within the tolerance that it states. {constants:,} of those that pass have operands that
 Cuvil wants to be constant (axes, shapes, …) as initializers, the last column says which. `_expanded` cases, in which
-ONNX writes an operator by simpler ones, count for the operator that they expand. –: not run on that target.
+ONNX writes an operator by simpler ones, count for the operator that they expand, on the reference and on cpu only.
+–: not run on that target.
 
 Profiles: {profiles}.
 
@@ -49,7 +50,7 @@ def markdown(outcomes: Sequence[Outcome], version: str) -> str:
     )
     for op, group in sorted(groups.items()):
         constants = sorted({c for o in group if not o.case.name.endswith("_expanded") for c in o.constants})
-        cells = [f"{sum(o.passed(c) for o in group)}" if c in group[0].on else "–" for c in columns]
+        cells = [f"{sum(o.passed(c) for o in group)}" if any(c in o.on for o in group) else "–" for c in columns]
         text += f"| {op} | {len(group)} | {' | '.join(cells)} | {', '.join(constants)} |\n"
     text += f"| **all** | {len(outcomes):,} | {' | '.join(f'{n:,}' for n in totals.values())} | |\n"
     text += "\n## What no target takes, and why\n\n"
