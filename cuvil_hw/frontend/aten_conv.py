@@ -105,7 +105,7 @@ def _by_phases(
 
     w (C, O/groups, *kernel). Phases with equally many taps are one convolution with more channels.
     """
-    n, (rows, _, *extents), kernel = len(strides), e.shape(x), e.shape(w)[2:]
+    n, rows, kernel = len(strides), e.shape(x)[0], e.shape(w)[2:]
     outs = e.out.shape[-n:]
     phases = list(product(*(range(s) for s in strides)))
     taps = [[len(range(r, k, s)) for r in range(s)] for k, s in zip(kernel, strides, strict=True)]
@@ -130,9 +130,8 @@ def _by_phases(
             counts = [t[i] for t, i in zip(taps, r, strict=True)]
             shape = (rows, groups * per_group, *lengths)
             if all(counts):
-                one = _phase(
-                    e, x, _merged(e, _reversed(e, w, r, strides, groups)), b, counts, skipped, lengths, dilations, groups
-                )
+                weights = _merged(e, _reversed(e, w, r, strides, groups))
+                one = _phase(e, x, weights, b, counts, skipped, lengths, dilations, groups)
             else:
                 one = e.splat(0, TensorType(shape, e.out.dtype))
                 if b is not None:
@@ -142,7 +141,8 @@ def _by_phases(
     # (N, g, r…, O/g, a…) → (N, g, O/g, a, r, a, r, …)
     y = e.reshape(y, (rows, groups, *strides, per_group, *lengths))
     order = [0, 1, 2 + n, *(d for i in range(n) for d in (3 + n + i, 2 + i))]
-    y = e.reshape(permuted(e, y, order), (rows, groups * per_group, *(a * s for a, s in zip(lengths, strides, strict=True))))
+    whole = [a * s for a, s in zip(lengths, strides, strict=True)]
+    y = e.reshape(permuted(e, y, order), (rows, groups * per_group, *whole))
     for axis, (p, c, s, out) in enumerate(zip(pads, skipped, strides, outs, strict=True), 2):
         y = part(e, y, axis, p - c * s, out)
     return y

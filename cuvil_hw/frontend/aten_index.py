@@ -110,14 +110,17 @@ def _scatter_nd(e: Emitter, x: Value, at: Value, updates: Value, accumulate: boo
 def _masked_put(
     e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
 ) -> Value:
-    """x[mask] = one value: the only form whose work doesn't depend on how much of the mask is true."""
+    """x[mask] = what is the same for every true element: all that doesn't depend on how many there are."""
     given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
-    if len(given) != 1 or e.type(values).size != 1:
-        e.refuse("assignment of several values by a computed mask; use torch.where")
+    if len(given) != 1:
+        e.refuse("assignment by a computed mask together with other indices; use torch.where")
     axis, mask = given[0]
     behind = len(e.shape(x)) - axis - len(e.shape(mask))
+    shape = e.shape(values)
+    if any(n != 1 for n in shape[: max(len(shape) - behind, 0)]) or axis:
+        e.refuse("assignment of a value for each true element of a computed mask; use torch.where")
     wide = e.broadcast(e.reshape(mask, (*e.shape(mask), *[1] * behind)), e.shape(x))
-    new = e.operand(e.reshape(values, ()), e.out)
+    new = e.operand(e.reshape(values, shape[max(len(shape) - behind, 0) :]), e.out)
     if accumulate:
         new = e.op(ew.Add(), x, new)
     return e.op(ew.Where(), wide, new, x)
@@ -296,3 +299,49 @@ def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
 @converts("take")
 def take(e: Emitter, x: Value, indices: Value) -> Value:
     return e.op(Gather(0), e.reshape(x, (e.type(x).size,)), indices)
+
+
+@converts("put")
+def put(e: Emitter, x: Value, indices: Value, source: Value, accumulate: bool) -> Value:
+    flat = e.reshape(x, (e.out.size,))
+    count = e.type(indices).size
+    at, updates = e.reshape(indices, (count, 1)), e.reshape(e.cast(source, e.out.dtype), (count,))
+    return e.reshape(_scatter_nd(e, flat, at, updates, accumulate), e.out.shape)
+
+
+@converts("index_reduce")
+def index_reduce(
+    e: Emitter, x: Value, dim: int, indices: Value, source: Value, reduce: str, include_self: bool
+) -> Value:
+    if not e.type(source).size:
+        return x
+    x_line, source = _lines(e, x, source)
+    shape = e.shape(source)
+    axis = axis_of(dim, len(shape))
+    at = e.broadcast(e.reshape(indices, [shape[d] if d == axis else 1 for d in range(len(shape))]), shape)
+    return e.reshape(scatter_reduce(e, x_line, axis, at, source, reduce, include_self), e.out.shape)
+
+
+@converts("slice_scatter")
+def slice_scatter(
+    e: Emitter, x: Value, source: Value, dim: int, start: int | None, end: int | None, step: int
+) -> Value:
+    """x with a slice of it replaced."""
+    axis = axis_of(dim, len(e.out.shape))
+    n, size = e.out.shape[axis], e.shape(source)[axis]
+    first = slice(start, end).indices(n)[0] if size else 0
+    if step != 1:
+        rank = len(e.out.shape)
+        order = [d for d in range(rank) if d != axis] + [axis]
+        y = replaced(e, permuted(e, x, order), permuted(e, source, order), range(first, first + step * size, step))
+        return permuted(e, y, [order.index(d) for d in range(rank)])
+    parts = [part(e, x, axis, 0, first), source, part(e, x, axis, first + size, n - first - size)]
+    return joined(e, [e.cast(p, e.out.dtype) for p in parts if e.shape(p)[axis]] or [x], axis)
+
+
+@converts("select_scatter")
+def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int) -> Value:
+    axis = axis_of(dim, len(e.out.shape))
+    start = index % e.out.shape[axis]
+    row = e.reshape(source, (*e.out.shape[:axis], 1, *e.out.shape[axis + 1 :]))
+    return slice_scatter(e, x, row, axis, start, start + 1, 1)

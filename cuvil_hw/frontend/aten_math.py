@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.aten import Emitter, Value, converts
 from cuvil_hw.frontend.aten_elementwise import Operand, apply
+from cuvil_hw.frontend.aten_reduce import reduced, vector_norm
 from cuvil_hw.ops.base import Op
+from cuvil_hw.ops.reduce import ReduceSum
 from cuvil_hw.types import TensorType
 
 FUNCTIONS: dict[str, Op] = {
@@ -130,3 +135,57 @@ def addbmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) 
         return y
     c = e.operand(c, TensorType(e.out.shape, e.out.dtype))
     return e.op(ew.Add(), y, c if beta == 1 else e.op(ew.Mul(), c, e.splat(beta, e.out)))
+
+
+@converts("hypot")
+def hypot(e: Emitter, a: Value, b: Value) -> Value:
+    """The larger side times √(1 + ratio²): no square overflows."""
+    x, y = (e.op(ew.Abs(), e.operand(v, e.out)) for v in (a, b))
+    large, small = e.op(ew.Maximum(), x, y), e.op(ew.Minimum(), x, y)
+    infinity = e.splat(math.inf, e.out)
+    ratio = e.op(ew.Div(), small, large)
+    y2 = e.op(ew.Add(), e.op(ew.Mul(), ratio, ratio), e.splat(1, e.out))
+    length = e.op(ew.Mul(), large, e.op(ew.Sqrt(), y2))
+    length = e.op(ew.Where(), e.op(ew.Equal(), large, e.splat(0, e.out)), large, length)
+    endless = e.op(ew.LogicalOr(), e.op(ew.Equal(), x, infinity), e.op(ew.Equal(), y, infinity))
+    return e.op(ew.Where(), endless, infinity, length)
+
+
+@converts("dist")
+def dist(e: Emitter, a: Value, b: Value, p: float) -> Value:
+    """The norm of the difference."""
+    kind = TensorType(tuple(np.broadcast_shapes(e.shape(a), e.shape(b))), e.out.dtype)
+    difference = e.op(ew.Sub(), e.operand(a, kind), e.operand(b, kind))
+    return vector_norm(e, difference, p, None, False, None)
+
+
+@converts("round.decimals")
+def round_decimals(e: Emitter, x: Value, decimals: int) -> Value:
+    if not dtypes.is_float(e.out.dtype):
+        return x
+    factor = e.splat(10.0 ** abs(decimals), e.out)
+    there, back = (ew.Mul(), ew.Div()) if decimals >= 0 else (ew.Div(), ew.Mul())
+    return e.op(back, e.op(ew.Round(), e.op(there, x, factor)), factor)
+
+
+@converts("_trilinear")
+def trilinear(
+    e: Emitter,
+    a: Value,
+    b: Value,
+    c: Value,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_c: Sequence[int],
+    summed: Sequence[int],
+    unroll: int,
+) -> Value:
+    """Σ a·b·c over the axes `summed`; each operand lacks the axes of its `expand`."""
+    rank = len(e.shape(a)) + len(expand_a)
+    shapes = []
+    for v, expand in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        extents = iter(e.shape(v))
+        shapes.append([1 if d in expand else next(extents) for d in range(rank)])
+    kind = TensorType(tuple(np.broadcast_shapes(*shapes)), e.out.dtype)
+    x, y, z = (e.operand(e.reshape(v, s), kind) for v, s in zip((a, b, c), shapes, strict=True))
+    return reduced(e, ReduceSum, e.op(ew.Mul(), e.op(ew.Mul(), x, z), y), list(summed))

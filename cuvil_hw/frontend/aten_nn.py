@@ -189,6 +189,13 @@ def _softmax(e: Emitter, op: Op, x: Value) -> Value:
     return e.reshape(e.op(op, e.reshape(x, (1,))), ())
 
 
+def _per_query_head(e: Emitter, x: Value, heads: int) -> Value:
+    """Keys or values (…, H, S, E), each head repeated for its group of query heads."""
+    *lead, own, steps, size = e.shape(x)
+    apart = e.reshape(x, (*lead, own, 1, steps, size))
+    return e.reshape(e.broadcast(apart, (*lead, own, heads // own, steps, size)), (*lead, heads, steps, size))
+
+
 @converts("scaled_dot_product_attention")
 def attention(
     e: Emitter,
@@ -202,8 +209,10 @@ def attention(
     gqa: bool,
 ) -> Value:
     """softmax(q·kᵀ·scale + mask)·v. A boolean mask says what takes part; a row where nothing does gives 0."""
-    if dropout or gqa:
-        e.refuse("attention with dropout or grouped queries")
+    if dropout:
+        e.refuse("attention with dropout; call model.eval() before torch.export.export")
+    if gqa:
+        k, v = (_per_query_head(e, t, e.shape(q)[-3]) for t in (k, v))
     qs, ks = e.shape(q), e.shape(k)
     scores_type = TensorType((*np.broadcast_shapes(qs[:-2], ks[:-2]), qs[-2], ks[-2]), e.out.dtype)
     factor = 1 / math.sqrt(qs[-1]) if scale is None else scale

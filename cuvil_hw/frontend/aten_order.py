@@ -159,25 +159,65 @@ def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
     return e.reshape(e.op(ew.Add(), total, e.reshape(top, e.shape(total))), shape)
 
 
-@converts("nanmedian", "nanmedian.dim", "mode")
-def order_of_unknown_length(e: Emitter, *_: Any) -> Value:
-    e.refuse("how many elements count depends on data")
+def _nanmedian(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
+    """The lower middle one of the elements that are numbers; the first element where none is. NaNs rank last."""
+    if not dtypes.is_float(e.type(x).dtype):
+        return _median(e, x, axis)
+    rank = e.op(ew.Rank(axis, False), x)
+    kind = e.type(rank)
+    numbers = e.cast(e.op(ew.LogicalNot(), e.op(ew.IsNan(), x)), "i64")
+    count = e.op(rd.ReduceSum((axis,), True), numbers)
+    one, two, zero = (e.splat(v, e.type(count)) for v in (1, 2, 0))
+    middle = e.op(ew.Maximum(), e.op(ew.Div(), e.op(ew.Sub(), count, one), two), zero)
+    hit = e.op(ew.Equal(), rank, e.broadcast(middle, kind.shape))
+    where = e.op(rd.ArgMax(axis, True), e.cast(hit, "i8"))
+    return e.op(ew.GatherElements(axis), x, where), where
 
 
-@converts("bucketize.Tensor", "bucketize.Scalar")
-def bucketize(e: Emitter, x: Any, bounds: Value, out_int32: bool, right: bool) -> Value:
-    """How many boundaries lie below each value: those equal to it too if `right`."""
-    count = e.shape(bounds)[0]
-    shape = (*e.out.shape, count)
-    dtype = e.common_dtype(x, bounds)
-    values = e.splat(x, TensorType(shape, dtype)) if not isinstance(x, torch.Tensor) and isinstance(
-        x, bool | int | float
-    ) else e.broadcast(e.reshape(e.cast(x, dtype), (*e.shape(x), 1)), shape)
-    limits = e.broadcast(e.cast(bounds, dtype), shape)
-    # NaN lies above every boundary, and a NaN boundary above every value.
-    above = e.op(ew.Less() if right else ew.LessEqual(), values, limits)
+@converts("nanmedian.dim")
+def nanmedian_dim(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    x, axis = _along(e, x, dim)
+    return _shaped(e, *_nanmedian(e, x, axis))
+
+
+@converts("nanmedian")
+def nanmedian(e: Emitter, x: Value) -> Value:
+    size = e.type(x).size
+    return e.reshape(_nanmedian(e, e.reshape(x, (size,)), 0)[0], ()) if size else median(e, x)
+
+
+def _below(e: Emitter, values: Value, limits: Value, right: bool) -> Value:
+    """How many of `limits` (…, n) lie below each of `values` (…, m, 1): those equal to it too if `right`. A NaN limit
+    lies above every value, a NaN value above every other limit."""
+    dtype = e.common_dtype(values, limits)
+    shape = e.out.shape + e.shape(limits)[-1:]
+    x = e.broadcast(e.cast(values, dtype), shape)
+    y = e.broadcast(e.cast(limits, dtype), shape)
+    above = e.op(ew.Less() if right else ew.LessEqual(), x, y)
     below = e.cast(e.op(ew.LogicalNot(), above), e.out.dtype)
     if dtypes.is_float(dtype):
-        nan = e.op(ew.IsNan(), limits)
-        below = e.op(ew.Where(), nan, e.splat(0, TensorType(shape, e.out.dtype)), below)
+        none = e.splat(0, TensorType(shape, e.out.dtype))
+        below = e.op(ew.Where(), e.op(ew.IsNan(), y), none, below)
     return reduced(e, rd.ReduceSum, below, [len(e.out.shape)])
+
+
+@converts("bucketize.Tensor")
+def bucketize(e: Emitter, x: Value, limits: Value, out_int32: bool, right: bool) -> Value:
+    return _below(e, e.reshape(x, (*e.shape(x), 1)), limits, right)
+
+
+@converts("searchsorted.Tensor")
+def searchsorted(
+    e: Emitter, limits: Value, x: Value, out_int32: bool, right: bool, side: str | None, sorter: Value | None
+) -> Value:
+    if sorter is not None:
+        limits = e.op(ew.GatherElements(len(e.shape(limits)) - 1), limits, sorter)
+    lines = e.shape(limits)
+    if len(lines) > 1:
+        limits = e.reshape(limits, (*lines[:-1], 1, lines[-1]))
+    return _below(e, e.reshape(x, (*e.shape(x), 1)), limits, right or side == "right")
+
+
+@converts("mode")
+def mode(e: Emitter, *_: Any) -> Value:
+    e.refuse("the most frequent value; use topk, or count with one_hot and sum")

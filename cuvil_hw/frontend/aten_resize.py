@@ -15,6 +15,7 @@ from cuvil_hw.ops.resample import GridSample, Resample
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
 
+
 def _resized(e: Emitter, x: Value, rows: Sequence[torch.Tensor | None]) -> Value:
     """Applies to each spatial axis a matrix (out, in) with few entries a row: a sum of weighted gathers."""
     for d, matrix in enumerate(rows):

@@ -21,6 +21,11 @@ from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice, Transpose
     "squeeze.dims",
     "flatten.using_ints",
     "unflatten.int",
+    "view_copy",
+    "unsqueeze_copy",
+    "squeeze_copy",
+    "squeeze_copy.dim",
+    "squeeze_copy.dims",
 )
 def reshape(e: Emitter, x: Value, *_: Any) -> Value:
     """All that only rename positions: torch has computed the new shape."""
@@ -32,12 +37,12 @@ def permuted(e: Emitter, x: Value, perm: Sequence[int]) -> Value:
     return x if perm == tuple(range(len(perm))) else e.op(Transpose(perm), x)
 
 
-@converts("permute")
+@converts("permute", "permute_copy")
 def permute(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     return permuted(e, x, [axis_of(d, len(dims)) for d in dims])
 
 
-@converts("transpose.int")
+@converts("transpose.int", "transpose_copy.int")
 def transpose(e: Emitter, x: Value, a: int, b: int) -> Value:
     rank = len(e.out.shape)
     perm = list(range(rank))
@@ -47,12 +52,12 @@ def transpose(e: Emitter, x: Value, a: int, b: int) -> Value:
     return permuted(e, x, perm)
 
 
-@converts("t")
+@converts("t", "t_copy")
 def t(e: Emitter, x: Value) -> Value:
     return permuted(e, x, range(len(e.out.shape))[::-1])
 
 
-@converts("expand")
+@converts("expand", "expand_copy")
 def expand(e: Emitter, x: Value, *_: Any) -> Value:
     return e.broadcast(x, e.out.shape)
 
@@ -77,7 +82,7 @@ def part(e: Emitter, x: Value, axis: int, start: int, size: int, step: int = 1) 
     return e.op(Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
 
 
-@converts("slice.Tensor")
+@converts("slice.Tensor", "slice_copy.Tensor")
 def slice_tensor(e: Emitter, x: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     first, _, _ = slice(start, end, step).indices(e.shape(x)[axis])
@@ -85,13 +90,13 @@ def slice_tensor(e: Emitter, x: Value, dim: int, start: int | None, end: int | N
     return part(e, x, axis, first if size else 0, size, step)
 
 
-@converts("narrow")
+@converts("narrow", "narrow_copy")
 def narrow(e: Emitter, x: Value, dim: int, start: int, length: int) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     return part(e, x, axis, start % max(e.shape(x)[axis], 1), length)
 
 
-@converts("select.int")
+@converts("select.int", "select_copy.int")
 def select(e: Emitter, x: Value, dim: int, index: int) -> Value:
     shape = e.shape(x)
     axis = axis_of(dim, len(shape))
@@ -107,12 +112,12 @@ def _pieces(e: Emitter, x: Value, axis: int) -> list[Value]:
     return parts
 
 
-@converts("split.Tensor", "split_with_sizes", "chunk")
+@converts("split.Tensor", "split_with_sizes", "chunk", "split_copy.Tensor", "split_with_sizes_copy")
 def split(e: Emitter, x: Value, _: Any, dim: int) -> list[Value]:
     return _pieces(e, x, axis_of(dim, len(e.shape(x))))
 
 
-@converts("unbind.int")
+@converts("unbind.int", "unbind_copy.int")
 def unbind(e: Emitter, x: Value, dim: int) -> list[Value]:
     axis = axis_of(dim, len(e.shape(x)))
     return [e.reshape(part(e, x, axis, i, 1), kind.shape) for i, kind in enumerate(e.results)]
@@ -156,28 +161,6 @@ def uninitialised(e: Emitter, *_: Any) -> Value:
 @converts("copy")
 def copy(e: Emitter, _: Value, source: Value, *__: Any) -> Value:
     return e.operand(source, e.out)
-
-
-@converts("slice_scatter")
-def slice_scatter(
-    e: Emitter, x: Value, source: Value, dim: int, start: int | None, end: int | None, step: int
-) -> Value:
-    """x with a slice of it replaced."""
-    axis = axis_of(dim, len(e.out.shape))
-    if step != 1:
-        e.refuse(f"assignment to a slice with step {step}")
-    n, size = e.out.shape[axis], e.shape(source)[axis]
-    first = slice(start, end).indices(n)[0] if size else 0
-    parts = [part(e, x, axis, 0, first), source, part(e, x, axis, first + size, n - first - size)]
-    return joined(e, [e.cast(p, e.out.dtype) for p in parts if e.shape(p)[axis]] or [x], axis)
-
-
-@converts("select_scatter")
-def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int) -> Value:
-    axis = axis_of(dim, len(e.out.shape))
-    start = index % e.out.shape[axis]
-    row = e.reshape(source, (*e.out.shape[:axis], 1, *e.out.shape[axis + 1 :]))
-    return slice_scatter(e, x, row, axis, start, start + 1, 1)
 
 
 @converts("flip")
@@ -278,5 +261,5 @@ def replication_pad(e: Emitter, x: Value, pads: Sequence[int]) -> Value:
 
 @converts("linspace", "logspace")
 def constant(e: Emitter, *_: Any) -> Value:
-    """Stands for functions of no tensor: they are folded, and by themselves, as torch's decompositions round otherwise."""
+    """Never called with known numbers: those are folded, whole, as torch's decompositions round otherwise."""
     e.refuse("an extent that depends on data")

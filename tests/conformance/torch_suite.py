@@ -8,6 +8,7 @@ one model; where that can't be imported, it is taken apart until the reason is k
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,23 @@ PLACE = "case_"  # file names of made-up frames: the front end's places then say
 
 
 @dataclass(frozen=True)
+class Call:
+    """A function of tensors: `f` with those at `where` among its flattened arguments."""
+
+    f: Callable[..., Any]
+    leaves: tuple[Any, ...]
+    where: tuple[int, ...]
+    spec: Any
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self.leaves)
+        for i, t in zip(self.where, tensors, strict=True):
+            leaves[i] = t
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.f(*args, **kwargs)
+
+
+@dataclass(frozen=True)
 class Case:
     """`run(*tensors)` gives the results: tensors, maybe in tuples. `expected`: its flat results in eager mode.
     `kind`: "plain" or "strided" (no tensor is contiguous)."""
@@ -37,13 +55,18 @@ class Case:
     dtype: str
     number: int
     kind: str
-    run: Callable[..., Any]
+    run: Call
     tensors: tuple[torch.Tensor, ...]
     expected: tuple[torch.Tensor, ...]
 
     @property
     def empty(self) -> bool:
         return any(t.numel() == 0 for t in (*self.tensors, *self.expected))
+
+    def double(self) -> Call:
+        """What runs, in double precision."""
+        f = self.run.f
+        return replace(self.run, f=copy.deepcopy(f).double() if isinstance(f, torch.nn.Module) else f)
 
     @property
     def name(self) -> str:
@@ -68,7 +91,7 @@ class Together(torch.nn.Module):
     def __init__(self, cases: Sequence[Case]) -> None:
         super().__init__()
         self.cases = tuple(cases)
-        self.parts = torch.nn.ModuleList(c.run for c in cases if isinstance(c.run, torch.nn.Module))
+        self.parts = torch.nn.ModuleList(c.run.f for c in cases if isinstance(c.run.f, torch.nn.Module))
 
     def forward(self, *tensors: torch.Tensor) -> list[Any]:
         results, start = [], 0
@@ -104,23 +127,72 @@ def copied(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t)
 
 
-def differs(results: Sequence[Array], expected: Sequence[torch.Tensor]) -> str:
+def differs(case: Case, results: Sequence[Array]) -> str:
     """What is wrong with the results; empty when nothing is."""
-    if len(results) != len(expected):
-        return f"{len(results)} results, {len(expected)} expected"
-    for have, want in zip(results, expected, strict=True):
+    if len(results) != len(case.expected):
+        return f"{len(results)} results, {len(case.expected)} expected"
+    for i, (array, want) in enumerate(zip(results, case.expected, strict=True)):
+        have = torch.from_numpy(np.array(array))
         try:
-            torch.testing.assert_close(torch.from_numpy(np.array(have)), want, equal_nan=True, check_stride=False)
+            torch.testing.assert_close(have, want, equal_nan=True, check_stride=False)
         except AssertionError as e:
-            return str(e)
+            alike = have.shape == want.shape and have.dtype == want.dtype
+            if not alike or not (as_exact(case, i, have, want) or (i == 1 and other_equals(case, results))):
+                return str(e)
     return ""
+
+
+# PyTorch doesn't say which of equal elements these choose; their results are (values, positions along an axis).
+ANY_OF_EQUALS = ("kthvalue", "median", "nanmedian", "mode", "topk")
+
+
+def other_equals(case: Case, results: Sequence[Array]) -> bool:
+    """Whether positions that differ from eager PyTorch's are others of elements that are equal."""
+    values, at = case.expected[0], torch.from_numpy(np.array(results[-1]))
+    if not case.op.startswith(ANY_OF_EQUALS) or len(results) != 2 or at.dtype != torch.int64:
+        return False
+    x = torch.atleast_1d(case.tensors[0])
+    if at.shape != values.shape:
+        return False
+    return any(_same_elements(x, d, v, a) for d in range(x.ndim) for v, a in _with_axis(values, at, d, x.ndim))
+
+
+def _with_axis(values: torch.Tensor, at: torch.Tensor, d: int, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    if at.ndim == rank:
+        return [(values, at)]
+    return [(values.unsqueeze(d), at.unsqueeze(d))] if at.ndim == rank - 1 else []
+
+
+def _same_elements(x: torch.Tensor, d: int, values: torch.Tensor, at: torch.Tensor) -> bool:
+    beside = [n for a, n in enumerate(x.shape) if a != d] == [n for a, n in enumerate(at.shape) if a != d]
+    if not beside or bool(((at < 0) | (at >= x.shape[d])).any()):
+        return False
+    distinct = at.sort(dim=d).values.diff(dim=d).ne(0).all()
+    return bool(distinct) and torch.equal(x.gather(d, at), values)
+
+
+def as_exact(case: Case, i: int, have: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether a float32 result is about as near to the one in double precision as eager PyTorch's own: on average at
+    most twice, anywhere at most four times as far as its worst. Two correct sums in different orders may be further
+    apart than the tolerance where terms cancel."""
+    if want.dtype != torch.float32:
+        return False
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact = flat(case.double()(*(widened(t) for t in case.tensors)))[i]
+    mine, eager = (have - exact).abs(), (want - exact).abs()
+    return bool(mine.mean() <= 2 * eager.mean() and mine.max() <= 4 * eager.max())
+
+
+def widened(t: torch.Tensor) -> torch.Tensor:
+    return t.double() if t.dtype == torch.float32 else t
 
 
 def judged(cases: Sequence[Case], results: Sequence[Array], where: str) -> list[Outcome]:
     outcomes, rest = [], list(results)
     for case in cases:
         mine, rest = rest[: len(case.expected)], rest[len(case.expected) :]
-        why = differs(mine, case.expected)
+        why = differs(case, mine)
         outcomes.append(Outcome(case, "wrong" if why else "passed", where, why))
     return outcomes
 
@@ -191,8 +263,7 @@ def on_cpu(cases: Sequence[Case]) -> Iterator[Outcome]:
     """The same, of cases that pass on the reference."""
     try:
         with cuvil.compile(Together(cases), "cpu", example_inputs=tensors_of(cases)) as executable:
-            results = executable(*arrays(cases))
-        results = list(results) if isinstance(results, tuple) else [results]
+            results = pytree.tree_leaves(executable(*arrays(cases)))
         yield from judged(cases, results, "cpu")
     except Exception as e:
         if len(cases) > 1:
@@ -228,55 +299,91 @@ def op_cases(op: Any, dtype: torch.dtype, most: int = 0) -> list[Case]:
     combination of shapes, strides and other arguments once. `most` > 0: at most that many, evenly chosen, all with a
     tensor of no elements among them."""
     name = op.name + (f" ({op.variant_test_name})" if op.variant_test_name else "")
-    found: list[Case] = []
-    seen = set()
+    given: dict[str, Given] = {}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
-        for number, sample in enumerate(samples):
-            for kind, variant in (("plain", sample), ("strided", sample.noncontiguous())):
-                leaves, spec = pytree.tree_flatten(((variant.input, *variant.args), variant.kwargs))
-                where = tuple(i for i, v in enumerate(leaves) if isinstance(v, torch.Tensor))
-                tensors = tuple(copied(leaves[i]) for i in where)
-                key = (str([v if i not in where else (v.shape, v.stride(), v.dtype) for i, v in enumerate(leaves)]), spec)
-                if str(key) in seen:
-                    continue
-                seen.add(str(key))
-                call = Call(op.op, tuple(None if i in where else v for i, v in enumerate(leaves)), where, spec)
-                try:
-                    expected = tuple(v.clone() for v in flat(call(*map(copied, tensors))))
-                except Exception:  # eager PyTorch doesn't take it, or gives no tensors: no case
-                    continue
-                found.append(Case(name, str(dtype).removeprefix("torch."), number, kind, call, tensors, expected))
-    return chosen(found, most) if most else found
+        for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+            for kind, v in (("plain", sample), ("strided", sample.noncontiguous())):
+                g = taken(op.op, (v.input, *v.args), v.kwargs, number, kind)
+                given.setdefault(g.key, g)
+        found = [made(name, dtype, g) for g in chosen(list(given.values()), most)]
+    return [case for case in found if case is not None]
 
 
 @dataclass(frozen=True)
-class Call:
-    """A function of tensors: `f` with those at `where` among its flattened arguments."""
+class Given:
+    """What a case is made of."""
 
-    f: Callable[..., Any]
-    leaves: tuple[Any, ...]
-    where: tuple[int, ...]
-    spec: Any
+    number: int
+    kind: str
+    run: Call
+    tensors: tuple[torch.Tensor, ...]
 
-    def __call__(self, *tensors: torch.Tensor) -> Any:
-        leaves = list(self.leaves)
-        for i, t in zip(self.where, tensors, strict=True):
-            leaves[i] = t
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.f(*args, **kwargs)
+    @property
+    def key(self) -> str:
+        """Equal for those that differ in values only."""
+        tensors = [(t.shape, t.stride(), t.dtype) for t in self.tensors]
+        return str((tensors, self.run.leaves, self.run.where, self.run.spec))
+
+    @property
+    def empty(self) -> bool:
+        return any(t.numel() == 0 for t in self.tensors)
 
 
-def chosen(cases: Sequence[Case], most: int) -> list[Case]:
-    if len(cases) <= most:
-        return list(cases)
-    empty = [c for c in cases if c.empty][:most]
-    rest = [c for c in cases if not c.empty]
+def taken(f: Callable[..., Any], args: Any, kwargs: Any, number: int, kind: str) -> Given:
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    where = tuple(i for i, v in enumerate(leaves) if isinstance(v, torch.Tensor))
+    call = Call(f, tuple(None if i in where else v for i, v in enumerate(leaves)), where, spec)
+    return Given(number, kind, call, tuple(copied(leaves[i].detach()) for i in where))
+
+
+def made(name: str, dtype: torch.dtype, g: Given) -> Case | None:
+    """None where eager PyTorch doesn't take the arguments, or gives results that are no tensors."""
+    try:
+        expected = tuple(v.clone() for v in flat(g.run(*map(copied, g.tensors))))
+    except Exception:
+        return None
+    return Case(name, str(dtype).removeprefix("torch."), g.number, g.kind, g.run, g.tensors, expected)
+
+
+def module_cases(info: Any, dtype: torch.dtype, most: int = 0) -> list[Case]:
+    """Cases of a ModuleInfo in eval mode, likewise."""
+    given: list[Given] = []
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        inputs = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=False, training=False)
+        for number, one in enumerate(inputs):
+            built, forward = one.constructor_input, one.forward_input
+            module = info.module_cls(*built.args, **built.kwargs).to(dtype).eval()
+            for kind, change in (("plain", same), ("strided", strided)):
+                args, kwargs = pytree.tree_map(change, (forward.args, forward.kwargs))
+                given.append(taken(module, args, kwargs, number, kind))
+        found = [made(info.name, dtype, g) for g in chosen(given, most)]
+    return [case for case in found if case is not None]
+
+
+def same(v: Any) -> Any:
+    return v
+
+
+def strided(v: Any) -> Any:
+    """A tensor with the same elements, no two of them neighbours."""
+    if not isinstance(v, torch.Tensor) or v.ndim == 0:
+        return v
+    wide = torch.empty((*v.shape, 2), dtype=v.dtype)
+    wide[..., 0] = v
+    return wide[..., 0]
+
+
+def chosen(given: Sequence[Given], most: int) -> list[Given]:
+    if not most or len(given) <= most:
+        return list(given)
+    empty = [g for g in given if g.empty][:most]
+    rest = [g for g in given if not g.empty]
     room = most - len(empty)
-    picked = [rest[i * len(rest) // room] for i in range(room)] if room > 0 else []
-    return [*empty, *picked]
+    return [*empty, *(rest[i * len(rest) // room] for i in range(room))]
 
 
-__all__ = ["Case", "Outcome", "op_cases", "replace", "run"]
+__all__ = ["Case", "Outcome", "module_cases", "op_cases", "run"]
