@@ -187,9 +187,9 @@ def _channel_iter(kernel: Kernel) -> Iter | None:
     return kernel.iterators[physical(rank)[-1]] if rank else None
 
 
-def _only_channel(e: Expr, kernel: Kernel, sources: Sequence[str]) -> bool:
-    """Whether constants outside the reduction are indexed by nothing but the output channel."""
-    allowed = {_channel_iter(kernel)}
+def _only_channel(e: Expr, kernel: Kernel, sources: Sequence[str], *more: Iter) -> bool:
+    """Whether constants in `e` are indexed by nothing but the output channel, and `more` iterators."""
+    allowed = {_channel_iter(kernel), *more}
     for node in walk(e):
         if isinstance(node, Load) and node.buffer not in sources:
             parts = [n for i in node.index for n in walk(i)]
@@ -269,6 +269,8 @@ def _windowed(kernel: Kernel, sources: tuple[str, ...]) -> Stage | None:
     term, pad = _split_guard(reduce.update[0], load, source, any(_leaves(d) for d in dims))
     body = [e for e in walk(kernel.body) if not any(e is n for n in inner)]
     if term is None or not all(_only_channel(e, kernel, sources) for e in (reduce.init[0], *_outside(body))):
+        return None
+    if not _only_channel(term, kernel, sources, *reduce.iters):
         return None
     epilogue = rewrite(kernel.body, lambda e: const(0, e.dtype) if e is reduce else None)
     if any(_uses_position(e) for e in (reduce.init[0], term, epilogue)):
