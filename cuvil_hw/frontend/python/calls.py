@@ -30,10 +30,9 @@ _DEPTH = 64  # calls of one function inside each other, each under a condition o
 _POW = math.pow  # torch.export puts a function of its own in its place while it traces
 _depth: dict[types.CodeType, int] = {}
 _VIEWS = frozenset(
-    "view reshape t transpose permute squeeze unsqueeze expand expand_as flatten narrow select split chunk unbind "
-    "diagonal view_as detach contiguous to float double half int long bool swapaxes movedim unflatten".split()
+    ["view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "flatten", "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to", "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten"]
 )
-_DATA_SHAPE = frozenset("nonzero argwhere masked_select unique unique_consecutive tolist bincount".split())
+_DATA_SHAPE = frozenset(["nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "tolist", "bincount"])
 
 
 def made(function: Any, name: str = "<lambda>") -> Any:
@@ -167,7 +166,7 @@ def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
     if kwargs.get("out") is not None:
         refuse(name, "out= isn't supported; assign the result")
     args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
-    inplace = name.endswith("_") and not name.endswith("__") or kwargs.get("inplace") is True
+    inplace = (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
     if inplace and isinstance(first, torch.Tensor):
         return change(first, lambda: f(*args, **kwargs), f"{name}()")
     result = f(*args, **kwargs)

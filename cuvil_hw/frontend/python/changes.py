@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,8 @@ from cuvil_hw.frontend.python import indexing
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import TRUE
 from cuvil_hw.frontend.python.number import Number
-from cuvil_hw.frontend.python.source import is_library
 from cuvil_hw.frontend.python.trace import current, memory, refuse
-from cuvil_hw.frontend.python.values import Choice, constant
+from cuvil_hw.frontend.python.values import constant
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.iadd,
@@ -50,71 +47,48 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "RShift": operator.rshift,
 }
 MUTATING = frozenset(
-    "append extend insert remove pop clear sort reverse update setdefault popitem add discard "
-    "difference_update intersection_update symmetric_difference_update __setitem__ __delitem__ "
-    "appendleft popleft extendleft rotate".split()
+    ["append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update", "__setitem__", "__delitem__", "appendleft", "popleft", "extendleft", "rotate"]
 )
 
 
-def change(tensor: torch.Tensor, action: Callable[[], Any], what: str, rebinds: bool = False) -> Any:
-    """Do what changes `tensor` in place, with effect only where the code at hand runs in Python. `rebinds`: the variable
-    at hand is set to the tensor afterwards."""
+def change(tensor: torch.Tensor, action: Callable[[], Any], what: str) -> Any:
+    """Do what changes `tensor` in place, with effect only where the code at hand runs in Python."""
     trace = current()
-    if constant(tensor):
-        refuse(what, "changes a tensor from outside of the function; copy it first (x = x.clone())")
-    if memory(tensor) in trace.frozen:
-        refuse(what, f"changes {trace.frozen[memory(tensor)]}; copy it first")
-    if memory(tensor) in trace.merged:
-        _alone(tensor, what, rebinds)
+    _own(tensor, what)
     if trace.mask == TRUE:
-        return action()
-    old = tensor.clone()
-    result = action()
-    tensor.copy_(torch.where(trace.conditions.tensor(trace.mask), tensor, old))
+        result = action()
+    else:
+        old = tensor.clone()
+        result = action()
+        tensor.copy_(torch.where(trace.conditions.tensor(trace.mask), tensor, old))
+    _spread(memory(tensor), what, set())
     return result
 
 
-def _alone(tensor: torch.Tensor, what: str, rebinds: bool) -> None:
-    """Refuse to change a tensor that was chosen between two others where Python would change one of those under
-    another name."""
+def _own(tensor: torch.Tensor, what: str) -> None:
+    """Raises Unsupported for memory that isn't the function's."""
+    if constant(tensor):
+        refuse(what, "changes a tensor from outside of the function; copy it first (x = x.clone())")
+    if memory(tensor) in current().frozen:
+        refuse(what, f"changes {current().frozen[memory(tensor)]}; copy it first")
+
+
+def _spread(changed: int, what: str, done: set[int]) -> None:
+    """In Python, a tensor that was chosen between two *is* one of them: a change of either is one of the other."""
     trace = current()
-    sources = set(trace.merged[memory(tensor)])
-    while new := {m for s in sources for m in trace.merged.get(s, ())} - sources:
-        sources |= new
-    reason = (
-        "changes in place what one of two ways chose, and the chosen one is known by another name too; "
-        "write y = y + … instead, or copy it on both ways"
-    )
-    if not rebinds or sources & trace.inputs or sources & set(trace.frozen):
-        refuse(what, reason)
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_library(frame.f_code.co_filename):
-            names = {k: v for k, v in frame.f_locals.items() if not k.startswith("__")}
-            for value in names.values():
-                if not _is_source_of(value, tensor) and _memories(value) & sources:
-                    refuse(what, reason)
-        frame = frame.f_back
-
-
-def _is_source_of(value: Any, tensor: torch.Tensor) -> bool:
-    if not isinstance(value, Choice):
-        return False
-    return any(memory(tensor) in _memories(v) for v in value.settled.values())
-
-
-def _memories(value: Any, depth: int = 4) -> set[int]:
-    """Memory of the tensors in a value."""
-    if isinstance(value, torch.Tensor):
-        return set() if constant(value) else {memory(value)}
-    if isinstance(value, Array):
-        return {memory(value.tensor)}
-    if depth == 0:
-        return set()
-    if isinstance(value, Choice):
-        return _memories(value.then, depth - 1) | _memories(value.other, depth - 1)
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
-    return {m for part in parts for m in _memories(part, depth - 1)}
+    done.add(changed)
+    for merge in trace.merges:
+        result, sides = memory(merge.result), ((merge.then, merge.node), (merge.other, trace.conditions.negate(merge.node)))
+        if result == changed:
+            for side, node in sides:
+                if trace.never(node) or (not constant(side) and memory(side) in done):
+                    continue
+                _own(side, what)
+                side.copy_(torch.where(trace.conditions.tensor(node), merge.result, side))
+                _spread(memory(side), what, done)
+        elif result not in done and any(not constant(side) and memory(side) == changed for side, _ in sides):
+            merge.result.copy_(torch.where(trace.conditions.tensor(merge.node), merge.then, merge.other))
+            _spread(result, what, done)
 
 
 def container(value: Any, what: str) -> None:
@@ -138,7 +112,7 @@ def augment(name: str, old: Any, value: Any) -> Any:
     """`old += value`."""
     if isinstance(old, torch.Tensor):
         other = value.tensor if isinstance(value, Array) else value
-        return change(old, lambda: _INPLACE[name](old, other), "an assignment such as +=", rebinds=True)
+        return change(old, lambda: _INPLACE[name](old, other), "an assignment such as +=")
     if isinstance(old, Array):
         if old.scalar:
             return _BINARY[name](old, value)
@@ -146,7 +120,7 @@ def augment(name: str, old: Any, value: Any) -> Any:
         fixed = known is not None and current().mask == TRUE and not isinstance(value, torch.Tensor | Number)
         if fixed and isinstance(value, Array):
             fixed, value = (False, value) if value.known is None else (True, value)
-        result = change(old.tensor, lambda: _INPLACE[name](old, value), "an assignment such as +=", rebinds=True)
+        result = change(old.tensor, lambda: _INPLACE[name](old, value), "an assignment such as +=")
         if fixed and isinstance(known, np.ndarray):
             _INPLACE[name](known, value.known if isinstance(value, Array) else value)
             old.alive[0] = True
@@ -156,33 +130,33 @@ def augment(name: str, old: Any, value: Any) -> Any:
     return _INPLACE[name](old, value)
 
 
-def set_item(owner: Any, index: Any, value: Any) -> Any:
-    """`owner[index] = value`; the owner."""
+def set_item(owner: Any, index: Any, value: Any) -> None:
+    """`owner[index] = value`."""
     what = "an assignment to a subscript"
     if isinstance(owner, Array):
         if owner.scalar:
             raise TypeError(f"'numpy.{owner.dtype}' object does not support item assignment")
-        change(owner.tensor, lambda: indexing.set_(owner, index, value), what, rebinds=True)
+        change(owner.tensor, lambda: indexing.set_(owner, index, value), what)
     elif isinstance(owner, torch.Tensor):
         given = value.tensor if isinstance(value, Array | Number) else value
         parts = index if isinstance(index, tuple) else (index,)
         taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
-        change(owner, lambda: indexing.put(owner, taken, given), what, rebinds=True)
+        change(owner, lambda: indexing.put(owner, taken, given), what)
     elif isinstance(owner, np.ndarray):
         refuse(what, "changes an array from outside of the function; copy it first (np.array(x))")
     else:
         container(owner, what)
         owner[index] = value
-    return owner
 
 
-def augment_item(name: str, owner: Any, index: Any, later: Callable[[], Any]) -> Any:
-    """`owner[index] += value`; the owner."""
+def augment_item(name: str, owner: Any, index: Any, later: Callable[[], Any]) -> None:
+    """`owner[index] += value`."""
     old = get_item(owner, index)
     value = later()
     if isinstance(old, Array | torch.Tensor) and isinstance(owner, Array | torch.Tensor):
-        return set_item(owner, index, _BINARY[name](old, value))
-    return set_item(owner, index, augment(name, old, value))
+        set_item(owner, index, _BINARY[name](old, value))
+    else:
+        set_item(owner, index, augment(name, old, value))
 
 
 def get_item(owner: Any, index: Any) -> Any:

@@ -99,9 +99,7 @@ def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
         targets = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For):
-        targets = [node.target]
-    elif isinstance(node, ast.comprehension):
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For) or isinstance(node, ast.comprehension):
         targets = [node.target]
     for target in targets:
         for part in _flat(target):

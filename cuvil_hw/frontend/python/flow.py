@@ -13,7 +13,7 @@ from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, refuse, where, wrong
-from cuvil_hw.frontend.python.values import Cond, Choice, merged, select, settle, truth
+from cuvil_hw.frontend.python.values import Choice, Cond, merged, select, settle, truth
 
 MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
 Later = Callable[[], Any]

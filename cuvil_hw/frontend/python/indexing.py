@@ -25,7 +25,7 @@ def get(array: Array, index: Any) -> Array:
     if flips:
         reversed_view(array)
         tensor = torch.flip(tensor, flips)
-    scalar = tensor.ndim == 0 and not any(p is Ellipsis or isinstance(p, Array | np.ndarray) and p.ndim for p in parts)
+    scalar = tensor.ndim == 0 and not any(p is Ellipsis or (isinstance(p, Array | np.ndarray) and p.ndim) for p in parts)
     if scalar:
         return Array(tensor.clone(), known, scalar=True)
     shares = known is not None and np.may_share_memory(known, np.asarray(array.known))

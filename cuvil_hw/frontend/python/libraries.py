@@ -9,8 +9,7 @@ from cuvil_hw.frontend.python.source import of_user
 from cuvil_hw.frontend.python.trace import refuse
 
 _ALLOWED = frozenset(
-    "builtins torch numpy math operator functools itertools collections copy typing dataclasses enum abc "
-    "_operator _functools _collections _collections_abc __builtin__ numbers types string re cuvil cuvil_hw einops".split()
+    ["builtins", "torch", "numpy", "math", "operator", "functools", "itertools", "collections", "copy", "typing", "dataclasses", "enum", "abc", "_operator", "_functools", "_collections", "_collections_abc", "__builtin__", "numbers", "types", "string", "re", "cuvil", "cuvil_hw", "einops"]
 )
 _IMPURE = {
     "random": "draws random numbers; pass them as an argument",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from cuvil_hw.frontend.python.source import HELPERS, Definition
 
 RET, VALUE = "__ret", "__value"
-_TEMPORARY = "__cv"
+_TEMPORARY, _FLAGS = "__cv", ("__stop", "__next")
 
 
 @dataclass
@@ -138,8 +138,8 @@ def _tuple(names: Sequence[str], make: Callable[[str], ast.Name]) -> ast.Tuple:
 
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, tracked: Iterable[str], outer: _Rewriter | None = None) -> None:
-        self.own = frozenset(tracked)
-        self.tracked = self.own | (outer.tracked if outer is not None else frozenset())
+        around: frozenset[str] = outer.tracked if outer is not None else frozenset()
+        self.tracked: frozenset[str] = frozenset(tracked) | around
         self.flags = False
         self.loops: list[_Loop] = []
         self.counter: list[int] = outer.counter if outer is not None else [0]
@@ -161,6 +161,9 @@ class _Rewriter(ast.NodeTransformer):
                 ast.Assign([_store(VALUE)], ast.Attribute(_load(HELPERS), "NEVER", ast.Load())),
             ]
         out = self.block(body)
+        flags = [n for n in assigned(out) if n.startswith(_FLAGS)]
+        if flags:
+            start.append(ast.Assign([_store(n) for n in flags], ast.Constant(False)))
         if self.flags:
             out.append(ast.Return(_helper("result", _load(VALUE))))
         for s in start:
@@ -358,13 +361,7 @@ class _Rewriter(ast.NodeTransformer):
         return target
 
     def set_item(self, target: ast.Subscript, value: ast.expr) -> ast.stmt:
-        return self.rebound(target, _helper("set_item", self.visit(target.value), self.index(target.slice), value))
-
-    def rebound(self, target: ast.Subscript, changed: ast.expr) -> ast.stmt:
-        """A variable that differs between branches is one tensor from the moment that it is changed in place."""
-        if isinstance(target.value, ast.Name) and target.value.id in self.own:
-            return ast.Assign([_store(target.value.id)], changed)
-        return ast.Expr(changed)
+        return ast.Expr(_helper("set_item", self.visit(target.value), self.index(target.slice), value))
 
     def augment(self, s: ast.AugAssign) -> list[ast.stmt]:
         name, value = ast.Constant(type(s.op).__name__), self.visit(s.value)
@@ -372,8 +369,8 @@ class _Rewriter(ast.NodeTransformer):
             old = self.visit(_load(s.target.id))
             return [ast.Assign([_store(s.target.id)], _helper("augment", name, old, value))]
         assert isinstance(s.target, ast.Subscript)
-        changed = _helper("augment_item", name, self.visit(s.target.value), self.index(s.target.slice), _later(value))
-        return [self.rebound(s.target, changed)]
+        owner, index = self.visit(s.target.value), self.index(s.target.slice)
+        return [ast.Expr(_helper("augment_item", name, owner, index, _later(value)))]
 
     def delete(self, target: ast.expr) -> ast.stmt:
         if isinstance(target, ast.Name):

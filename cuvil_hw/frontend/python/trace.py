@@ -27,13 +27,23 @@ class Check:
     error: type[Exception] | None = None
 
 
+@dataclass(frozen=True)
+class Merge:
+    """`result` is `then` where the condition `node` holds, else `other`, and stays so when one of them changes."""
+
+    node: int
+    then: torch.Tensor
+    other: torch.Tensor
+    result: torch.Tensor
+
+
 @dataclass
 class Trace:
     """`mask`: the condition under which the code at hand runs in Python; `assumed`: what must hold since else an
     exception was raised. `frozen`: memory that the function may not change, by what it is; `inputs`: memory of its
-    arguments; `merged`: memory of tensors that were chosen between two others, and that of the two. `owned`: containers
-    that the function made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by
-    id, holding the object. `flags`: truth of tensors by id and version; `selected`: what was chosen, by what from."""
+    arguments; `merges`, `selected`: what was chosen, in order and by what from. `owned`: containers that the function
+    made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by
+    id, holding the object. `flags`: truth of tensors by id and version."""
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)
@@ -41,12 +51,12 @@ class Trace:
     assumed: int = TRUE
     checks: list[Check] = field(default_factory=list)
     frozen: dict[int, str] = field(default_factory=dict)
-    merged: dict[int, tuple[int, int]] = field(default_factory=dict)
     inputs: set[int] = field(default_factory=set)
     outside: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     owned: dict[int, tuple[Any, int]] = field(default_factory=dict)
     flags: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    selected: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]] = field(default_factory=dict)
+    selected: dict[tuple[int, int, int], Merge] = field(default_factory=dict)
+    merges: list[Merge] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
 
     def never(self, node: int) -> bool:

@@ -11,7 +11,7 @@ import torch
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number, kind_of, number
-from cuvil_hw.frontend.python.trace import current, memory, refuse, wrong
+from cuvil_hw.frontend.python.trace import Merge, current, refuse, wrong
 
 
 class _Mark:
@@ -156,7 +156,7 @@ def select(node: int, then: Any, other: Any, name: str) -> Any:
 
 def _equal(a: bool | int | float, b: bool | int | float) -> bool:
     """Indistinguishable: 0.0 isn't -0.0, 1 isn't True."""
-    return type(a) is type(b) and (a == b and str(a) == str(b) or a != a and b != b)
+    return type(a) is type(b) and ((a == b and str(a) == str(b)) or (a != a and b != b))
 
 
 def _select_numbers(node: int, then: Any, other: Any, name: str) -> Any:
@@ -181,15 +181,11 @@ def _select_tensors(node: int, then: Any, other: Any, name: str) -> Any:
             "and which is known at run time; give both ways the same shape and dtype"
         )
     trace = current()
-    key = (node, id(a), a._version, id(b), b._version)
+    key = (node, id(a), id(b))
     if key not in trace.selected:
-        result = torch.where(trace.conditions.tensor(node), a, b)
-        trace.selected[key] = (a, b, result, result._version)
-        trace.merged[memory(result)] = (memory(a), memory(b))
-    *_, result, version = trace.selected[key]
-    if result._version != version:
-        del trace.selected[key]
-        return _select_tensors(node, then, other, name)
+        trace.selected[key] = Merge(node, a, b, torch.where(trace.conditions.tensor(node), a, b))
+        trace.merges.append(trace.selected[key])
+    result = trace.selected[key].result
     if isinstance(model, torch.Tensor):
         return result
     scalar = all(x.scalar if isinstance(x, Array) else True for x in (then, other))
