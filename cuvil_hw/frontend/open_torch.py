@@ -25,7 +25,7 @@ from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.static_export import static
 from cuvil_hw.frontend.symints import Unfollowed, expression, extent, rules, symint
 from cuvil_hw.frontend.torch_call import example_call
-from cuvil_hw.frontend.torch_export import _convert, _decompose, _inference, _short, _sized
+from cuvil_hw.frontend.torch_export import _convert, _decompose, _inference, _sized
 from cuvil_hw.frontend.torch_export import _export as _export_fixed
 from cuvil_hw.ir.program import Program
 from cuvil_hw.shapes.constraint import Compare
@@ -104,7 +104,10 @@ def _maker(weights: Mapping[str, torch.Tensor], title: str, forward: Any, max_tr
         def extents(fake: torch.Tensor) -> tuple[int, ...] | None:
             return _named_extents(fake, source.symbols, sizes)
 
-        at_sizes = static(source.exported, number, weights, extents if named else None)
+        if any(n.op == "get_attr" for n in source.exported.graph.nodes):  # branches and loops: graphs of their own
+            at_sizes = _traced_again(source.exported, number, weights)
+        else:
+            at_sizes = static(source.exported, number, weights, extents if named else None)
         made = _convert(at_sizes, title, forward, max_trips)
         refuse_state(made)
         return made
@@ -190,7 +193,7 @@ def _export(
     args, named = pytree.tree_map(example, (args, named))
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
-    with _inference(module), warnings.catch_warnings(), _quiet():
+    with _inference(module, args, named), warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")
         try:
             dynamic = _by_parameter(module, axes_args, axes_named)

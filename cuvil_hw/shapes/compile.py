@@ -44,7 +44,7 @@ def compile_open(
              for look in explored.looks]  # fmt: skip
     looks += [(sizes, [kind.shape for _, kind in p.outputs]) for sizes, p in _extremes(model, explored)]
     first = explored.looks[0]
-    shapes = fitted([shape for _, shape, _ in first.outputs], looks)
+    shapes = fitted([shape for _, shape, _ in first.outputs], looks, domain)
     outputs = tuple(OpenPort(n, s, dtype) for (n, _, dtype), s in zip(first.outputs, shapes, strict=True))
     ahead = listed or (model.example or first.sizes,)
     kinds = {n: kind.dtype for n, kind in _program(model, explored, first.sizes).inputs}

@@ -13,13 +13,14 @@ from typing import Any
 
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.shapes.constraint import Compare
-from cuvil_hw.shapes.domain import Domain, Shape, Sizes
+from cuvil_hw.shapes.domain import Domain, Shape, Sizes, as_expr
 from cuvil_hw.shapes.expr import Expr, Whole, symbol, whole
 from cuvil_hw.shapes.size import Guard
 from cuvil_hw.shapes.solve import Found, Question, Unknown, typical
 
 MOST_REGIONS = 16
 MOST_PINNED = 4
+_DIVISORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
 _TRIES = 4  # other sizes looked at, to say where a model that fails at some sizes works
 
 
@@ -120,8 +121,10 @@ def _refusal(
     if not found:
         return error
     broken = next(([g for g in look.guards if not g.rule.holds(sizes)] for look in found), [])
-    needed = " and ".join(dict.fromkeys(_readable(g) for g in broken))
-    example = f'cuvil.Constraint("{_simple(broken[0].rule)}")' if broken else ""
+    rules = [simplest(g.rule, domain) for g in broken]
+    said = [f"{r} ({g.where})" if g.where else str(r) for r, g in zip(rules, broken, strict=True)]
+    needed = " and ".join(dict.fromkeys(said))
+    example = f'cuvil.Constraint("{rules[0]}")' if rules else ""
     return refusal(domain, sizes, error, f"it takes sizes with {needed}" if needed else "", example)
 
 
@@ -163,42 +166,49 @@ def _elsewhere(domain: Domain, look_at: LookAt, failed: Found) -> list[Look]:
     return []
 
 
-def _readable(guard: Guard) -> str:
-    rule = _simple(guard.rule)
-    return f"{rule} ({guard.where})" if guard.where else str(rule)
-
-
-def _simple(rule: Compare) -> Compare:
-    """2*(S // 2) == S said as S % 2 == 0."""
-    if rule.op not in ("==", "!="):
+def simplest(rule: Compare, domain: Domain) -> Compare:
+    """A rule about one dimension as `H % 4 == 0`, where that is the same for all sizes of the domain."""
+    if len(rule.symbols) != 1 or rule.op != "==":
         return rule
-    difference = rule.a - rule.b
-    for monomial, n in difference.terms:
-        for atom in monomial:
-            if len(monomial) == 1 and not isinstance(atom, str) and atom.op == "//" and atom.b.constant is not None:
-                k, inner = atom.b.constant, atom.a
-                rest = difference - whole(n) * (inner // k)
-                factor = -n // k if n % k == 0 else 0
-                if factor and rest == inner * factor:
-                    return Compare(rule.op, inner % k, whole(0))
+    name = next(iter(rule.symbols))
+    for k in _DIVISORS:
+        other = Compare("==", symbol(name) % k, whole(0))
+        try:
+            question = Question(domain)
+            if all(question.find(a, b.negated(), small=False) is None for a, b in ((rule, other), (other, rule))):
+                return other
+        except Unknown:
+            return rule
     return rule
 
 
-def fitted(outputs: Sequence[Shape], looks: Sequence[tuple[Sizes, Sequence[Sequence[int]]]]) -> tuple[Shape, ...]:
-    """Output shapes that agree with every look: an extent whose expression was lost on the way is replaced by a
-    dimension, or a·dimension + b, that gives the right numbers; by `?` where there is none."""
+def fitted(
+    outputs: Sequence[Shape], looks: Sequence[tuple[Sizes, Sequence[Sequence[int]]]], domain: Domain
+) -> tuple[Shape, ...]:
+    """Output shapes that agree with every look, in their simplest form: an extent whose expression was lost on the way
+    is replaced by a·dimension + b that gives the right numbers, or by `?` where there is none."""
     result = []
     for i, shape in enumerate(outputs):
         extents: list[Whole] = []
         for d, extent in enumerate(shape):
             points = [(sizes, shapes[i][d]) for sizes, shapes in looks if d < len(shapes[i])]
-            extents.append(extent if _agrees(extent, points) else _fit(points))
+            if not _agrees(extent, points):
+                extent = as_expr(_fit(points))
+            else:
+                lines = [e for d in domain.dims if _agrees(e := symbol(d.name), points)] + [_fit(points)]
+                extent = next((as_expr(e) for e in lines if _equal(whole(extent), e, domain)), extent)
+            extents.append(extent)
         result.append(tuple(extents))
     return tuple(result)
 
 
 def _agrees(extent: Whole, points: Sequence[tuple[Sizes, int]]) -> bool:
     return all(whole(extent).value(sizes) == number for sizes, number in points)
+
+
+def _equal(extent: Expr, line: Expr, domain: Domain) -> bool:
+    """Proven for every size of the domain."""
+    return UNKNOWN not in line.symbols and Question(domain).always(Compare("==", extent, line))
 
 
 def _fit(points: Sequence[tuple[Sizes, int]]) -> Expr:

@@ -93,6 +93,11 @@ class Expr:
         if quotient is not None:
             return quotient
         n = by.constant
+        inner = self.terms[0][0][0] if len(self.terms) == 1 and len(self.terms[0][0]) == 1 else None
+        if isinstance(inner, Call) and inner.op == "//" and self.terms[0][1] == 1 and n is not None and n > 0:
+            m = inner.b.constant
+            if m is not None and m > 0:  # (a // m) // n = a // (m·n)
+                return inner.a // (m * n)
         if n is not None and n > 0:  # (a + k·n) // n = a // n + k
             multiples = _sum((m, c // n) for m, c in self.terms)
             rest = self - multiples * n
