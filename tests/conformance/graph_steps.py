@@ -32,9 +32,7 @@ def wrapping(x: Value) -> bool:
 
 def wrapped_arithmetic(g: Graph) -> Value:
     x = g.integer(wrapping)
-    kind = g.rng.choice([ops.Add, ops.Sub, ops.Mul, ops.Div, ops.Mod, ops.Pow])
-    if kind is ops.Pow:
-        return g.op(ops.Pow(), x, g.const(x.type.shape, x.type.dtype, 4))
+    kind = g.rng.choice([ops.Add, ops.Sub, ops.Mul, ops.Div, ops.Mod])
     return g.op(ops.Mod(g.chance(0.5)) if kind is ops.Mod else kind(), x, g.like(x))
 
 
@@ -169,6 +167,32 @@ def gathered(g: Graph) -> Value:
     return g.op(ops.ScatterElements(how, axis), x, where, g.const(shape, x.type.dtype))
 
 
+def positions(g: Graph, extents: Sequence[int], shape: Sequence[int]) -> Value:
+    """(*shape, len(extents)) positions in dimensions of these extents, from the end too."""
+    where = np.stack([g.draw.integers(-n, n, tuple(shape)) for n in extents], axis=-1)
+    return g.const(where.shape, "i64", data=where)
+
+
+def picked(g: Graph) -> Value:
+    x = g.pick(lambda v: v.type.size > 0 and v.type.rank > 0)
+    depth = g.rng.randint(1, x.type.rank)
+    shape = [g.rng.randint(1, 4) for _ in range(g.rng.choice([1, 1, 2]))]
+    where = positions(g, x.type.shape[:depth], shape)
+    if g.chance(0.5):
+        return g.op(ops.GatherND(), x, where)
+    how = g.rng.choice(["none", "max", "min"] if x.type.dtype != "bool" else ["none"])
+    return g.op(ops.ScatterND(how), x, where, g.const((*shape, *x.type.shape[depth:]), x.type.dtype))
+
+
+def place_of(g: Graph) -> Value:
+    x = g.integer(lambda v: v.type.size > 0)
+    if g.chance(0.5) and x.type.rank in (3, 4):
+        kernel, strides, pads, dilations = layers.spatial_attributes(g, x.type.shape[2:])
+        return g.op(ops.MaxPoolPositions(kernel, strides, pads, dilations, g.chance(0.3)), x)
+    axis = g.axis(x)
+    return g.op(ops.PositionOf(axis, g.rng.randint(1, 5)), g.op(ops.Rank(axis, g.chance(0.5)), x))
+
+
 # ---- reductions and scans -------------------------------------------------------------------------------------------
 
 
@@ -235,10 +259,10 @@ LAYERS = (
     layer(layers.global_pool, 3, 4), layer(layers.residual, 2, 4), layer(layers.product, 2, 4), product,
 )  # fmt: skip
 ANY_TYPE = (extreme, compared, chosen, clamped, reshaped, transposed, cut, padded, joined, spread, gathered, reduced,
-            position, logic)  # fmt: skip
+            position, logic, logic, picked)  # fmt: skip
 INTEGER = (
     *(wrapped_arithmetic,) * 2, *(wide_arithmetic,) * 2, bitwise, shifted, unary_integer, *(cast_integer,) * 2,
-    *(rescaled,) * 2, table, scanned, ranked,
+    *(rescaled,) * 2, table, scanned, ranked, place_of,
 )  # fmt: skip
 
 # ---- floats ---------------------------------------------------------------------------------------------------------
@@ -254,8 +278,13 @@ PIECES: tuple[Op, ...] = (ops.Floor(), ops.Ceil(), ops.Round(), ops.Sign(), ops.
 
 def float_arithmetic(g: Graph) -> Value:
     x = g.real(lambda v: v.peak < 1e6)
-    kind = g.rng.choice([ops.Add, ops.Sub, ops.Mul, ops.Div])
+    kind = g.rng.choice([ops.Add, ops.Sub, ops.Mul, ops.Div, ops.Mod, ops.Pow])
+    if kind is ops.Pow:
+        power = g.const(x.type.shape, x.type.dtype, data=g.draw.integers(-2, 4, x.type.shape))
+        return g.op(ops.Pow(), g.sure(x), power, exact=False)
     y = g.like(x)
+    if kind is ops.Mod:
+        return g.op(ops.Mod(g.chance(0.5)), g.sure(x), g.sure(y))
     if kind in (ops.Mul, ops.Div):
         x, y = g.sure(x), g.sure(y)
     return g.op(kind(), x, y)
