@@ -20,6 +20,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
+from cuvil_hw.frontend.torch_attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch_call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live, location
 from cuvil_hw.ir.program import Builder, Program
@@ -71,15 +72,20 @@ def load_torch(
 
 
 @contextmanager
-def _inference(module: torch.nn.Module) -> Iterator[None]:
-    """Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
+def _inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
+    """Traced meanwhile for a call with these arguments. Afterwards the module is what it was; raises CuvilError when
+    the trace hangs on attributes that the forward changes.
+
+    Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
     flags = [(m, m.training) for m in module.modules()]
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # its fused kernels have no decomposition
     try:
         for m, _ in flags:
             m.training = False
-        yield
+        with attributes_kept(module) as changed:
+            yield
+        refuse_hidden_state(module, args, named, changed)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         for m, training in flags:
@@ -87,7 +93,7 @@ def _inference(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
-    with _inference(module), warnings.catch_warnings():
+    with _inference(module, args, named), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
         try:
             return torch.export.export(module, args, named, strict=False)
@@ -185,7 +191,7 @@ def _convert(
     walk = Walk(Emitter(Builder([], name), labels=labels), max_trips)
     for spec in exported.graph_signature.input_specs:
         node = nodes[spec.arg.name]
-        kept = spec.kind == InputKind.BUFFER and spec.target in changed
+        kept = spec.kind in (InputKind.BUFFER, InputKind.PARAMETER) and spec.target in changed
         if spec.kind == InputKind.USER_INPUT and not isinstance(spec.arg, TensorArgument):
             env[node], leaf = _fixed(spec.arg, walk)
             arguments.append(leaf)
@@ -219,13 +225,14 @@ def _convert(
     return builder.finish(outputs, calling)
 
 
-_KEPT = (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+_KEPT = (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION, *_CHANGES)
 
 
 def _changed(exported: ExportedProgram) -> set[str]:
-    """Buffers that the forward writes into."""
+    """Buffers (and parameters) that the forward writes into."""
     specs = exported.graph_signature.output_specs
-    return {s.target for s in specs if s.kind == OutputKind.BUFFER_MUTATION and s.target is not None}
+    return {s.target for s in specs if s.kind in _CHANGES and s.target is not None}
 
 
 def _fixed(arg: Any, walk: Walk) -> tuple[Any, Tree]:
@@ -270,7 +277,7 @@ def _outputs(
     states: list[State] = []
     writes: list[Write] = []
     names = iter(_output_names(exported))
-    buffers = {s.target: s.arg.name for s in exported.graph_signature.input_specs if s.kind == InputKind.BUFFER}
+    holders = {s.target: s.arg.name for s in exported.graph_signature.input_specs if s.target is not None}
     store = walk.emitter.builder.constants
     for spec in specs:
         value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else env[nodes[spec.arg.name]]
@@ -279,8 +286,8 @@ def _outputs(
         if user and isinstance(value, Scalar):
             leaves.append(Fixed(value))
             continue
-        if spec.kind == OutputKind.BUFFER_MUTATION:
-            source = ports[buffers[spec.target]]
+        if spec.kind in _CHANGES:
+            source = ports[holders[spec.target]]
         elif not user:
             source = ports[spec.target]
         name = name or _free(f"{source}.next", [n for n, _ in outputs])
@@ -295,7 +302,7 @@ def _outputs(
             continue
         if user:
             leaves.append(Leaf(name))
-        elif spec.kind == OutputKind.BUFFER_MUTATION:
+        elif spec.kind in _CHANGES:
             array = initial[spec.target].contiguous().numpy()
             states.append(State(source, name, store.add(array, dtypes.from_numpy(array.dtype))))
         else:
