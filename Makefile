@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-targets bench same-bits size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -46,6 +46,9 @@ golden: $(VENV)/.dev ## rewrite tests/golden from what is generated now; read th
 
 docs-ops: $(VENV)/.dev ## rewrite docs/ops.md from a run of ONNX's node tests
 	$(BIN)/python -m pytest tests/conformance/test_onnx_suites.py -q --update-golden -k docs
+
+docs-torch: $(VENV)/.dev ## rewrite docs/torch-ops.md from a run of PyTorch's own suites
+	$(BIN)/python -m pytest tests/conformance/test_torch_suites.py -q --update-golden -k docs
 
 docs-targets: $(VENV)/.dev ## rewrite docs/targets.md from a run of small networks on every device
 	$(BIN)/python -m pytest tests/conformance/test_targets.py -q --update-golden

@@ -128,4 +128,6 @@ PADDINGS = ("zeros", "border", "reflection")
 
 @converts("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(e: Emitter, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
-    return e.op(GridSample(MODES[mode], PADDINGS[padding], corners), x, grid)
+    # Cubic samples in mode "border" let the place stand where it is, unlike ONNX's.
+    name = "edge" if (MODES[mode], PADDINGS[padding]) == ("cubic", "border") else PADDINGS[padding]
+    return e.op(GridSample(MODES[mode], name, corners), x, grid)

@@ -66,7 +66,7 @@ class GridSample(Op):
 
     `mode`: "nearest" (ties to even), "linear" or "cubic" (separable, Keys with a = -3/4). `padding`: what lies outside:
     "zeros", "border" (the nearest pixel) or "reflection" (mirrored at the ends); places outside are brought inside
-    first, then taps. NaN counts as place 0 of a nearest sample.
+    first, then taps. "edge": places stay, each tap takes the nearest pixel. NaN counts as place 0 of a nearest sample.
     """
 
     mnemonic: ClassVar[str] = "grid_sample"
@@ -78,7 +78,7 @@ class GridSample(Op):
         check_dtype(self, "float", x.dtype)
         check_dtype(self, "float", grid.dtype)
         self.want(self.mode in TAPS, f"mode is one of {', '.join(TAPS)}, not {self.mode!r}")
-        self.want(self.padding in ("zeros", "border", "reflection"), f"padding {self.padding!r}")
+        self.want(self.padding in ("zeros", "border", "edge", "reflection"), f"padding {self.padding!r}")
         n = x.rank - 2
         self.want(n >= 1 and grid.rank == n + 2 and grid.shape[-1] == n, f"grid {grid} doesn't fit x {x}")
         self.want(grid.shape[0] == x.shape[0], f"batches of x {x} and grid {grid} differ")
@@ -129,7 +129,7 @@ class GridSample(Op):
         return np.asarray(y, x.dtype)
 
     def _bring_inside(self, c: Array, size: int, work: Any) -> Array:
-        if self.padding == "zeros":
+        if self.padding in ("zeros", "edge"):
             return c
         lo, hi = (work(v) for v in self.ends(size))
         if self.padding == "border":
@@ -201,7 +201,7 @@ class GridSample(Op):
         return at, self._factor(c - first, t, work), ok
 
     def _mirrored(self, c: Expr, size: int) -> Expr:
-        if self.padding == "zeros":
+        if self.padding in ("zeros", "edge"):
             return c
         lo, hi = self.ends(size)
         if self.padding == "border":

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,12 @@ def tensors_of(cases: Sequence[Case]) -> tuple[torch.Tensor, ...]:
 
 
 def copied(t: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t)
+    """With the same strides; elements that share memory still do."""
+    if not t.numel():
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    memory = t.detach().as_strided((extent,), (1,), t.storage_offset()).clone()
+    return memory.as_strided(t.shape, t.stride())
 
 
 def differs(case: Case, results: Sequence[Array]) -> str:
@@ -246,10 +251,12 @@ def kind_of(error: CuvilError) -> str:
 
 
 def blamed(error: CuvilError, count: int) -> dict[int, str]:
-    """Why by number of the case, read off the places that the error names."""
+    """Why by number of the case, read off the places that the error names, or off the frames that it came through."""
     if not isinstance(error, Unsupported):
-        found = re.search(rf" at {PLACE}(\d+):1: ", str(error))
-        return {int(found[1]): str(error)} if found and int(found[1]) < count else {}
+        frames = walk_tb(error.__cause__.__traceback__) if error.__cause__ is not None else ()
+        files = [f.f_code.co_filename for f, _ in frames]
+        numbers = [int(f.removeprefix(PLACE)) for f in files if re.fullmatch(rf"{PLACE}\d+", f)]
+        return {numbers[0]: str(error)} if numbers and numbers[0] < count else {}
     why: dict[int, str] = {}
     for refusal in error.refusals:
         for place in refusal.where:
