@@ -95,10 +95,11 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
 
     compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
     # Beyond its limit Dynamo would run the model in PyTorch without a word.
-    limits: Any = {
+    settings: Any = {
         "recompile_limit": SIGNATURES,
         "accumulated_recompile_limit": SIGNATURES,
         "fail_on_recompile_limit_hit": True,
+        "allow_rnn": True,  # or Dynamo leaves recurrent layers to PyTorch
     }
 
     @functools.wraps(original.forward)
@@ -110,7 +111,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
                 f"{original.__name__} is in training mode, and it is compiled for inference; call .eval() first"
             )
         try:
-            with config.patch(limits):
+            with config.patch(settings):
                 return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(

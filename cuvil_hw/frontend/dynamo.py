@@ -12,11 +12,12 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from threading import RLock
+from threading import Lock
 from typing import Any, NoReturn
 
 import torch
 import torch.fx
+from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.utils import counters
 from torch._guards import CompileContext
 
@@ -109,11 +110,10 @@ class _Graph:
         self._programs: OrderedDict[tuple[Any, ...], _Program | Unsupported | DoesNotFit] = OrderedDict()
         # As PyTorch's own logs call it: the frame, and how many times it was compiled before.
         self._title = f"graph_{CompileContext.current_compile_id() or ''}".replace("/", "_")
-        self._lock = RLock()
+        self._lock = Lock()
 
     def __call__(self, *args: Any) -> Any:
-        with self._lock:
-            found = self._find(args)
+        found = self._find(args)
         if isinstance(found, CuvilError):
             return self._refused(found, args)
         grad = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
@@ -122,17 +122,29 @@ class _Graph:
         return _run(found, args, grad)
 
     def _find(self, args: Sequence[Any]) -> _Program | Unsupported | DoesNotFit:
-        key = self._key(args)
-        found = self._programs.get(key)
-        if found is None or (isinstance(found, _Program) and not self._current(found, args)):
-            found = self._compile(args)
-            key = self._key(args)  # a buffer may have become an input
+        found = self._kept(args)
+        if found is None:
+            with compile_lock:  # PyTorch traces one thing at a time
+                found = self._kept(args) or self._compile(args)
+        return found
+
+    def _kept(self, args: Sequence[Any]) -> _Program | Unsupported | DoesNotFit | None:
+        with self._lock:
+            key = self._key(args)
+            found = self._programs.get(key)
+            if found is None or (isinstance(found, _Program) and not self._current(found, args)):
+                return None
+            self._programs.move_to_end(key)
+            return found
+
+    def _keep(self, args: Sequence[Any], found: _Program | Unsupported | DoesNotFit) -> None:
+        with self._lock:
+            key = self._key(args)  # made now: buffers may have become inputs
             self._programs[key] = found
+            self._programs.move_to_end(key)
             if len(self._programs) > KEPT:
                 self._programs.popitem(last=False)
                 LOG.warning("a graph has more than %d sets of sizes, numbers or weights; the oldest is given up", KEPT)
-        self._programs.move_to_end(key)
-        return found
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """What a program depends on, but for the values of weights. Modules that share code differ in parameters."""
@@ -157,28 +169,32 @@ class _Graph:
         return not changed
 
     def _compile(self, args: Sequence[Any]) -> _Program | Unsupported | DoesNotFit:
+        made: _Program | Unsupported | DoesNotFit
         try:
-            made = self._made(args)
+            made = _unwrapped(self._made, args)
+            counters["cuvil"]["programs"] += 1
         except (Unsupported, DoesNotFit) as e:
             counters["cuvil"]["refused"] += 1
             if self._options.fallback == "eager":
                 LOG.warning("a graph runs in PyTorch, as fallback='eager' allows: %s", e)
-            return e.with_traceback(None)
-        counters["cuvil"]["programs"] += 1
+            made = e.with_traceback(None)
+        self._keep(args, made)
         return made
 
     def _made(self, args: Sequence[Any]) -> _Program:
         from cuvil_hw.api import compile
 
+        if torch.is_autocast_enabled("cpu"):
+            raise Unsupported([Refusal("autocast", "is on; call the model outside of torch.autocast")], "torch.compile")
         scalars = {self._names[i]: args[i].item() for i in self._scalars}
-        made = plan(self._graph, args, scalars)
+        made = plan(self._graph, args, scalars, self._labels)
         self._weights -= set(made.written)
         fixed = {i: a for i, a in enumerate(args) if self._fixed(i, a)}
         inputs = tuple(i for i in range(len(args)) if i not in fixed)
         weights = {i: _Weight(weakref.ref(args[i]), args[i]._version, args[i].data_ptr()) for i in self._weights}
         program: Executable | None = None
         if made.picked or made.written:
-            closed = DynamoGraph(self._graph, fixed, scalars, made)
+            closed = DynamoGraph(self._graph, fixed, scalars, made, self._labels)
             options = self._options
             compiled = compile(
                 closed,
@@ -217,6 +233,16 @@ class _Graph:
         return self._graph(*args)
 
 
+def _unwrapped(make: Callable[[Sequence[Any]], _Program], args: Sequence[Any]) -> _Program:
+    """make(args). A refusal of an op of the graph comes wrapped into what torch.export says of a failed trace."""
+    try:
+        return make(args)
+    except CuvilError as e:
+        if isinstance(e.__cause__, Unsupported):
+            raise e.__cause__ from None
+        raise
+
+
 def _is_weight(node: torch.fx.Node, example: Any) -> bool:
     """Parameters and registered buffers; Dynamo passes them as inputs of the graph."""
     if not isinstance(example, torch.Tensor) or example.is_inference():  # inference tensors count no versions
@@ -249,13 +275,12 @@ def _run(found: _Program, args: Sequence[Any], grad: bool) -> tuple[Any, ...]:
 def _laid_out(value: torch.Tensor, output: Computed, storages: dict[int, torch.Tensor]) -> torch.Tensor:
     """The result with eager mode's strides and device, in the storage that it shares with other outputs."""
     if not output.plain:
-        if output.storage is None:
-            empty = torch.empty_strided(output.place.size, output.place.stride, dtype=output.dtype)
-        else:
-            if output.storage not in storages:
-                storages[output.storage] = torch.empty(output.elements, dtype=output.dtype)
-            empty = output.place.of(storages[output.storage])
-        value = empty.copy_(value)
+        base = storages.get(output.storage) if output.storage is not None else None
+        if base is None:
+            base = torch.empty(output.elements, dtype=output.dtype)
+        if output.storage is not None:
+            storages[output.storage] = base
+        value = output.place.fill(base, value)
     return value if output.device.type == "cpu" else value.to(output.device)
 
 

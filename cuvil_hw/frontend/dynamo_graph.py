@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.attention_fast_path import FUSED
 
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -34,6 +35,24 @@ class Strided:
 
     def of(self, base: torch.Tensor) -> torch.Tensor:
         return torch.as_strided(base, self.size, self.stride, self.offset)
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is certain that no two elements lie in one place."""
+        end = 0
+        for stride, size in sorted(zip(self.stride, self.size, strict=True)):
+            if size > 1:
+                if stride <= end:
+                    return False
+                end += stride * (size - 1)
+        return True
+
+    def fill(self, base: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The view of `base`, which is flat, with `value` written into it."""
+        if self.apart:
+            return self.of(base).copy_(value)
+        base[self.of(torch.arange(len(base))).reshape(-1)] = value.reshape(-1)
+        return self.of(base)
 
 
 @dataclass(frozen=True)
@@ -55,15 +74,15 @@ class Alias:
 class Computed:
     """The output is result `result` of the program, laid out as in eager mode.
 
-    `storage`: outputs of one number share one storage of `elements` elements; None: a storage of its own."""
+    `elements`: of the storage; outputs with one number `storage` share it; None: its own."""
 
     result: int
     place: Strided
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
+    elements: int
     storage: int | None = None
-    elements: int = 0
 
     @property
     def plain(self) -> bool:
@@ -89,6 +108,7 @@ class Specialized(torch.fx.Interpreter):
 
     def __init__(self, graph: torch.fx.GraphModule, scalars: Mapping[str, Any]) -> None:
         super().__init__(graph, garbage_collect_values=False)
+        self.extra_traceback = False  # it would add the node's text to the message
         self._scalars = scalars
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -98,12 +118,27 @@ class Specialized(torch.fx.Interpreter):
         if n.op == "call_function" and n.target in _MODE_SWITCHES:
             return None
         try:
+            if n.op == "call_function" and n.target in FUSED:
+                args, kwargs = self.fetch_args_kwargs_from_env(n)
+                return FUSED[n.target](*args, **kwargs)
+            if n.op == "call_function" and n.target is torch.amp.autocast_mode._enter_autocast:
+                return self._autocast(n)
             return super().run_node(n)
         except CuvilError:
             raise
         except Exception as e:  # a fake run or a trace: whatever an op raises means that it can't be compiled
             reason = " ".join(str(e).split("\n\n")[0].split())[:300] or type(e).__name__
             raise Unsupported([Refusal(_name(n), reason, 1, (location(n),))], "torch.compile") from e
+
+    def _autocast(self, n: torch.fx.Node) -> Any:
+        """Autocast that is switched off. One that is on is refused: level1 has no bfloat16, and the model means it."""
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        device, dtype, enabled, *_ = args
+        if enabled:
+            raise NotImplementedError(
+                f"autocast on {device} to {dtype}; call the model without it, or with model.half()"
+            )
+        return torch.amp.autocast_mode._enter_autocast(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def user_line(frames: Sequence[tuple[str, int]]) -> str:
@@ -121,8 +156,10 @@ def _name(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
-def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str, Any]) -> Plan:
-    """What the graph does with `args`: tensors, and numbers where it takes symbols. Raises Unsupported."""
+def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str, Any], names: Sequence[str]) -> Plan:
+    """What the graph does with `args`: tensors, and numbers where it takes symbols. `names`: the user's, of each.
+
+    Raises Unsupported."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     # A tensor that comes twice is one tensor.
     fakes = {id(a): mode.from_tensor(a.detach(), static_shapes=True) for a in args if isinstance(a, torch.Tensor)}
@@ -136,7 +173,7 @@ def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str,
         if was is not None and fake._version != was[1]:
             written.append(i)
         if was is not None and _place(fake) != was[0]:
-            raise _unsupported(graph, i, "the graph changes the shape or memory of this input in place")
+            raise _unsupported(names[i], "the graph changes the shape or memory of this input in place")
     owners = {_storage(f): i for i, f in reversed(list(enumerate(given))) if isinstance(f, FakeTensor)}
     outputs: list[Output] = []
     picked: list[int] = []
@@ -145,10 +182,11 @@ def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str,
         if not isinstance(value, torch.Tensor):
             outputs.append(Given(value))
         elif _storage(value) in owners:
-            outputs.append(_alias(graph, value, given, owners[_storage(value)]))
+            outputs.append(_alias(value, given, owners[_storage(value)], names))
         else:
             grad = wants_grad and _requires_grad(node)
-            outputs.append(Computed(len(picked), _place(value), value.dtype, value.device, grad))
+            elements = value.untyped_storage().nbytes() // value.element_size()
+            outputs.append(Computed(len(picked), _place(value), value.dtype, value.device, grad, elements))
             picked.append(i)
     return Plan(_shared(outputs, results), tuple(picked), tuple(written))
 
@@ -164,12 +202,12 @@ def _requires_grad(node: Any) -> bool:
     return bool(getattr(value, "requires_grad", True))
 
 
-def _alias(graph: torch.fx.GraphModule, value: torch.Tensor, given: Sequence[Any], owner: int) -> Alias:
+def _alias(value: torch.Tensor, given: Sequence[Any], owner: int, names: Sequence[str]) -> Alias:
     same = next((i for i, f in enumerate(given) if f is value), None)
     if same is not None:
         return Alias(same, None)
     if value.dtype != given[owner].dtype:
-        raise _unsupported(graph, owner, f"a view of this input as {value.dtype} is returned")
+        raise _unsupported(names[owner], f"a view of this input as {value.dtype} is returned")
     return Alias(owner, _place(value))
 
 
@@ -185,18 +223,15 @@ def _shared(outputs: Sequence[Output], values: Sequence[Any]) -> tuple[Output, .
         if len(dtypes) > 1:
             names = ", ".join(sorted(map(str, dtypes)))
             raise Unsupported([Refusal("outputs", f"views of one tensor as {names} are returned")], "torch.compile")
-        first = values[members[0]]
-        elements = first.untyped_storage().nbytes() // first.element_size()
         for i in members:
             o = outputs[i]
             assert isinstance(o, Computed)
-            result[i] = Computed(o.result, o.place, o.dtype, o.device, o.requires_grad, number, elements)
+            result[i] = replace(o, storage=number)
     return tuple(result)
 
 
-def _unsupported(graph: torch.fx.GraphModule, argument: int, reason: str) -> Unsupported:
-    node = [n for n in graph.graph.nodes if n.op == "placeholder"][argument]
-    return Unsupported([Refusal(f"input {source_name(node)}", reason, 1, (location(node),))], "torch.compile")
+def _unsupported(name: str, reason: str) -> Unsupported:
+    return Unsupported([Refusal(f"input {name}", reason)], "torch.compile")
 
 
 def source_name(node: torch.fx.Node) -> str:
@@ -223,58 +258,58 @@ def _contiguous(size: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
+@dataclass(frozen=True)
+class _Call:
+    """How arguments of the graph come about. `buffers`: names of the tensors that are weights, by position."""
+
+    graph: torch.fx.GraphModule
+    scalars: Mapping[str, Any]
+    plan: Plan
+    size: int
+    buffers: Mapping[int, str]
+    numbers: Mapping[int, Any]
+
+
 class DynamoGraph(torch.nn.Module):
-    """The graph as a function of its runtime inputs: weights are attributes, numbers are fixed, nothing is written.
+    """The graph as a function of its runtime inputs: weights are buffers, numbers are fixed, nothing is written.
 
     `fixed`: arguments that are no runtime inputs, by position. Returns the outputs that the plan picks, then the new
     values of inputs that the graph writes into."""
 
     def __init__(
-        self, graph: torch.fx.GraphModule, fixed: Mapping[int, Any], scalars: Mapping[str, Any], made: Plan
+        self,
+        graph: torch.fx.GraphModule,
+        fixed: Mapping[int, Any],
+        scalars: Mapping[str, Any],
+        made: Plan,
+        names: Sequence[str],
     ) -> None:
         super().__init__()
-        nodes = [n for n in graph.graph.nodes if n.op == "placeholder"]
-        # As a submodule the graph would be traced by its own generated code, which holds no source lines.
-        self._graph = [graph]
-        self._size, self._scalars, self._plan = len(nodes), scalars, made
-        self._names: dict[int, str] = {}
-        self._numbers: dict[int, Any] = {}
-        for i, value in fixed.items():
-            if isinstance(value, torch.Tensor):
-                name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', source_name(nodes[i]))}_{i}"
-                self.register_buffer(name, value.detach(), persistent=False)
-                self._names[i] = name
-            else:
-                self._numbers[i] = value
-        for name, value in graph.named_buffers():
-            self.register_buffer("constant_" + name.replace(".", "_"), value, persistent=False)
+        tensors = {i: value for i, value in fixed.items() if isinstance(value, torch.Tensor)}
+        numbers = {i: value for i, value in fixed.items() if i not in tensors}
+        buffers = {i: f"{re.sub(r'[^0-9a-zA-Z]+', '_', names[i])}_{i}" for i in tensors}
+        for i, tensor in tensors.items():
+            self.register_buffer(buffers[i], tensor.detach(), persistent=False)
+        for name, tensor in graph.named_buffers():
+            self.register_buffer("constant_" + name.replace(".", "_"), tensor, persistent=False)
+        # No attributes of their own: torch.export would trace a submodule by its generated code, which holds no source
+        # lines, and copy containers.
+        self._call = _Call(graph, scalars, made, len(names), buffers, numbers)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = iter(tensors)
+        call, given = self._call, iter(tensors)
         args: list[Any] = []
-        for i in range(self._size):
-            if i in self._names:
-                args.append(getattr(self, self._names[i]))
-            elif i in self._numbers:
-                args.append(self._numbers[i])
+        for i in range(call.size):
+            if i in call.buffers:
+                args.append(getattr(self, call.buffers[i]))
+            elif i in call.numbers:
+                args.append(call.numbers[i])
             else:
                 value = next(given)
-                args.append(value.clone() if i in self._plan.written else value)
+                args.append(value.clone() if i in call.plan.written else value)
         with torch.fx.traceback.preserve_node_meta():
-            results = Specialized(self._graph[0], self._scalars).run(*args)
-        return (*(results[i] for i in self._plan.picked), *(args[i] for i in self._plan.written))
+            results = Specialized(call.graph, call.scalars).run(*args)
+        return (*(results[i] for i in call.plan.picked), *(args[i] for i in call.plan.written))
 
 
-__all__ = [
-    "Alias",
-    "Computed",
-    "DynamoGraph",
-    "Given",
-    "Output",
-    "Plan",
-    "Specialized",
-    "Strided",
-    "plan",
-    "source_name",
-    "user_line",
-]
+__all__ = ["Alias", "Computed", "DynamoGraph", "Given", "Plan", "plan", "source_name", "user_line"]

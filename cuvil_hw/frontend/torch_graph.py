@@ -30,7 +30,8 @@ _OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default"
 _STAYS = "quantized_decomposed.dequantize"
 _CHECKS = ("aten._assert_async", "aten._assert_scalar")
 POISON = object()  # the result of a node that was refused and has no type either
-_TORCH = str(Path(torch.__file__).parent)
+# Files whose lines are nobody's model: torch, generated code, this package.
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[1]))
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 Number = bool | int | float
 
@@ -169,7 +170,7 @@ def fake(node: torch.fx.Node) -> Any:
 
 def location(node: torch.fx.Node) -> str:
     """`model.py:12`, the innermost frame outside torch; else the module's path, such as `features.0`."""
-    frames = [(f, n) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if not f.startswith((_TORCH, "<"))]
+    frames = [(f, n) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if not f.startswith(_NOT_THE_USERS)]
     if frames:
         return f"{Path(frames[-1][0]).name}:{frames[-1][1]}"
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]

@@ -9,6 +9,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -410,3 +411,66 @@ def test_grad_mode_switches_inside() -> None:
         return y + x
 
     agree(f, compiled(f)[0], rand(3))
+
+
+def test_results_whose_elements_share_places() -> None:
+    def f(x: Any) -> Any:
+        y = x + 1
+        return y.expand(2, 3, 4), (x * 2).unfold(1, 3, 1)
+
+    x = rand(3, 4)
+    wide, windows = compiled(f)[0](x)
+    same((wide, windows), f(x))
+    windows[0, 0, 1] = 7
+    assert windows[0, 1, 0] == 7
+
+
+def test_autocast_is_refused_not_ignored() -> None:
+    def f(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x.t()
+
+    with pytest.raises(Unsupported, match=r"autocast on cpu to torch\.bfloat16"):
+        compiled(f)[0](rand(2, 2))
+    with torch.autocast("cpu"), pytest.raises(Unsupported, match="autocast"):
+        compiled(lambda x: x @ x.t())[0](rand(2, 2))
+
+    def off(x: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return x @ x.t()
+
+    agree(off, compiled(off)[0], rand(2, 2))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_fused_attention_layers(norm_first: bool) -> None:
+    """What Dynamo traces of nn.TransformerEncoderLayer and nn.MultiheadAttention in inference."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=norm_first, activation="gelu").eval()
+    padding, causal = torch.tensor([[False, False, True], [False, True, True]]), torch.ones(3, 3).triu(1).bool()
+    x = rand(2, 3, 8)
+
+    def f(x: Any, p: Any, c: Any) -> Any:
+        alone, masked = layer(x), layer(x, src_key_padding_mask=p)
+        return alone, masked, layer(x, src_mask=c, src_key_padding_mask=p), layer.self_attn(x, x, x, key_padding_mask=p)
+
+    agree(f, compiled(f)[0], x, padding, causal)
+
+
+def test_threads() -> None:
+    model = nn.Linear(4, 4).eval()
+    fast, _ = compiled(model)
+    failed: list[BaseException] = []
+
+    def call(n: int) -> None:
+        try:
+            agree(model, fast, rand(n % 3 + 1, 4, seed=n))
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
