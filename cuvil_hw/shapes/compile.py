@@ -32,9 +32,7 @@ def compile_open(
     what `make` raises."""
     domain = model.domain
     check_possible(domain)
-    listed = domain.listed()
-    if ahead_only and not listed:
-        names = ", ".join(d.name for d in domain.dims if not d.sizes)
+    if ahead_only and (names := ", ".join(d.name for d in domain.dims if not d.sizes)):
         raise CuvilError(
             f"{model.name}: this device only runs what is compiled ahead; list sizes of {names}, as in "
             "cuvil.Dim(…, sizes=(1, 8))"
@@ -46,7 +44,7 @@ def compile_open(
     first = explored.looks[0]
     shapes = fitted([shape for _, shape, _ in first.outputs], looks, domain)
     outputs = tuple(OpenPort(n, s, dtype) for (n, _, dtype), s in zip(first.outputs, shapes, strict=True))
-    ahead = listed or (model.example or first.sizes,)
+    ahead = domain.listed(model.example or first.sizes)
     kinds = {n: kind.dtype for n, kind in _program(model, explored, first.sizes).inputs}
     program = OpenProgram(
         model.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.shapes.constraint import Constraint
@@ -39,17 +40,14 @@ class Domain:
         """`B=8,S=64`: names sizes in files and messages."""
         return ",".join(f"{d.name}={sizes[d.name]}" for d in self.dims)
 
-    def listed(self) -> tuple[dict[str, int], ...]:
-        """Sizes to compile ahead: every combination of the listed ones that keeps the rules; none when a dimension
-        lists none. Raises CuvilError for too many, or when no combination is left."""
-        if not all(d.sizes for d in self.dims):
-            return ()
-        count = 1
-        for dim in self.dims:
-            count *= len(dim.sizes)
+    def listed(self, others: Sizes) -> tuple[dict[str, int], ...]:
+        """Sizes to compile ahead: every combination of the listed ones that keeps the rules, with the size in `others`
+        of a dimension that lists none. Raises CuvilError for too many, or when no combination is left."""
+        sizes = [d.sizes or (others[d.name],) for d in self.dims]
+        count = prod(map(len, sizes))
         if count > MOST_LISTED:
             raise CuvilError(f"the listed sizes make {count} combinations; at most {MOST_LISTED} are compiled ahead")
-        every = [dict(zip((d.name for d in self.dims), p, strict=True)) for p in product(*(d.sizes for d in self.dims))]
+        every = [dict(zip((d.name for d in self.dims), p, strict=True)) for p in product(*sizes)]
         kept = tuple(sizes for sizes in every if self.refusal(sizes) is None)
         if not kept:
             raise CuvilError(f"no combination of the listed sizes keeps the constraints: {self.refusal(every[0])}")

@@ -169,10 +169,13 @@ def test_a_dimension_must_follow_from_the_inputs() -> None:
 
 def test_listed_sizes_are_combined_and_keep_the_rules() -> None:
     dims = (Dim("B", 1, 8, (1, 4)), Dim("S", 2, 64, (8, 32)))
-    listed = Domain(dims, DOMAIN.constraints).listed()
+    listed = Domain(dims, DOMAIN.constraints).listed({})
     assert listed == ({"B": 1, "S": 8}, {"B": 4, "S": 8}, {"B": 4, "S": 32})
     with pytest.raises(CuvilError, match="no combination"):
-        Domain(dims, (Constraint("S > 32"),)).listed()
+        Domain(dims, (Constraint("S > 32"),)).listed({})
+    assert Domain((dims[0], Dim("S", 2, 64))).listed({"B": 7, "S": 5}) == ({"B": 1, "S": 5}, {"B": 4, "S": 5})
+    with pytest.raises(CuvilError, match="100 combinations"):
+        Domain((Dim("B", 1, 10, tuple(range(1, 11))), Dim("S", 1, 10, tuple(range(1, 11))))).listed({})
 
 
 def test_contradiction_is_told_in_words_and_no_larger_than_needed() -> None:
