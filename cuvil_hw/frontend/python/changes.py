@@ -11,7 +11,7 @@ import torch
 
 from cuvil_hw.frontend.python import indexing
 from cuvil_hw.frontend.python.arrays import Array
-from cuvil_hw.frontend.python.conditions import TRUE
+from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 from cuvil_hw.frontend.python.values import constant
@@ -61,7 +61,7 @@ def change(tensor: torch.Tensor, action: Callable[[], Any], what: str) -> Any:
         old = tensor.clone()
         result = action()
         tensor.copy_(torch.where(trace.conditions.tensor(trace.mask), tensor, old))
-    _spread(memory(tensor), what, set())
+    _spread(memory(tensor), what)
     return result
 
 
@@ -73,22 +73,37 @@ def _own(tensor: torch.Tensor, what: str) -> None:
         refuse(what, f"changes {current().frozen[memory(tensor)]}; copy it first")
 
 
-def _spread(changed: int, what: str, done: set[int]) -> None:
+def _spread(changed: int, what: str) -> None:
     """In Python, a tensor that was chosen between two *is* one of them: a change of either is one of the other."""
     trace = current()
-    done.add(changed)
+    chosen = next((m.result for m in trace.merges if memory(m.result) == changed), None)
+    touched = {changed}
+    for root, node in _roots(chosen).values() if chosen is not None else ():
+        assert chosen is not None
+        if not trace.never(node):
+            _own(root, what)
+            root.copy_(torch.where(trace.conditions.tensor(node), chosen, root))
+            touched.add(memory(root))
     for merge in trace.merges:
-        result, sides = memory(merge.result), ((merge.then, merge.node), (merge.other, trace.conditions.negate(merge.node)))
-        if result == changed:
-            for side, node in sides:
-                if trace.never(node) or (not constant(side) and memory(side) in done):
-                    continue
-                _own(side, what)
-                side.copy_(torch.where(trace.conditions.tensor(node), merge.result, side))
-                _spread(memory(side), what, done)
-        elif result not in done and any(not constant(side) and memory(side) == changed for side, _ in sides):
+        roots = _roots(merge.result).values()
+        if merge.result is not chosen and any(not constant(r) and memory(r) in touched for r, _ in roots):
             merge.result.copy_(torch.where(trace.conditions.tensor(merge.node), merge.then, merge.other))
-            _spread(result, what, done)
+
+
+def _roots(tensor: torch.Tensor) -> dict[int, tuple[torch.Tensor, int]]:
+    """The tensors that one may be in Python, by id, each with the condition that it is."""
+    trace = current()
+    if id(tensor) not in trace.roots:
+        merge = next((m for m in trace.merges if m.result is tensor), None)
+        found = {id(tensor): (tensor, TRUE)}
+        if merge is not None:
+            found, conditions = {}, trace.conditions
+            for side, node in ((merge.then, merge.node), (merge.other, conditions.negate(merge.node))):
+                for key, (root, when) in _roots(side).items():
+                    before = found[key][1] if key in found else FALSE
+                    found[key] = root, conditions.either(before, conditions.both(node, when))
+        trace.roots[id(tensor)] = found
+    return trace.roots[id(tensor)]
 
 
 def container(value: Any, what: str) -> None:

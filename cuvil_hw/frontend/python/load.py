@@ -22,7 +22,7 @@ from cuvil_hw.frontend.python.check import check
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.source import Function, is_library, place
-from cuvil_hw.frontend.python.trace import Trace, is_tracing, memory, tracing
+from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
 from cuvil_hw.frontend.torch_export import load_torch
 from cuvil_hw.ir.program import Program
 from cuvil_hw.runtime.calling import Calling, Guard, Write
@@ -120,7 +120,6 @@ class _Body(torch.nn.Module):
             values, tensors = list(self.given.leaves), []
             for position, tensor in zip(self.given.inputs, inputs, strict=True):
                 copy = tensor.clone()
-                trace.inputs.add(memory(copy))
                 tensors.append(copy)
                 values[position] = Array(copy) if isinstance(values[position], np.ndarray) else copy
             args, kwargs = pytree.tree_unflatten(values, self.given.spec)

@@ -40,8 +40,7 @@ class Merge:
 @dataclass
 class Trace:
     """`mask`: the condition under which the code at hand runs in Python; `assumed`: what must hold since else an
-    exception was raised. `frozen`: memory that the function may not change, by what it is; `inputs`: memory of its
-    arguments; `merges`, `selected`: what was chosen, in order and by what from. `owned`: containers that the function
+    exception was raised. `frozen`: memory that the function may not change, by what it is; `merges`, `selected`, `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
     made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by
     id, holding the object. `flags`: truth of tensors by id and version."""
 
@@ -51,12 +50,12 @@ class Trace:
     assumed: int = TRUE
     checks: list[Check] = field(default_factory=list)
     frozen: dict[int, str] = field(default_factory=dict)
-    inputs: set[int] = field(default_factory=set)
     outside: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     owned: dict[int, tuple[Any, int]] = field(default_factory=dict)
     flags: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     selected: dict[tuple[int, int, int], Merge] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
+    roots: dict[int, dict[int, tuple[torch.Tensor, int]]] = field(default_factory=dict)
     keep: list[Any] = field(default_factory=list)
 
     def never(self, node: int) -> bool:
