@@ -26,11 +26,11 @@ STARTS = range(0, GRAPHS, TOGETHER)
 # Mnemonics of ops on integers that random graphs must meet.
 MET = frozenset(
     """
-    abs add arg_max arg_min bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_to cast clamp concat conv cum_prod
-    cum_sum div equal gather gather_elements gather_nd greater greater_equal less less_equal linear logical_and
-    logical_not logical_or logical_xor lut mat_mul max_pool max_pool_positions maximum minimum mod mul neg pad position_of rank
-    reduce_max reduce_min reduce_prod reduce_sum relu rescale reshape scatter_elements scatter_nd shift_left shift_right
-    sign slice sub sum_pool transpose where
+    abs add arg_max arg_min bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_to cast clamp concat conv
+    cum_prod cum_sum div equal gather gather_elements gather_nd greater greater_equal less less_equal linear
+    logical_and logical_not logical_or logical_xor lut mat_mul max_pool max_pool_positions maximum minimum mod mul neg
+    pad position_of rank reduce_max reduce_min reduce_prod reduce_sum relu rescale reshape scatter_elements scatter_nd
+    shift_left shift_right sign slice sub sum_pool transpose where
     """.split()  # noqa: SIM905
 )
 
