@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
@@ -120,7 +120,8 @@ class Emitter:
                 return tuple(Value(t, a, sizes=sizes) for t, a in zip(types, made, strict=True))
         with size.untraced():  # constants in the IR have plain extents
             results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
-        level1.annotate_shapes(results_ssa[0].owner, types)
+        if isinstance(made := results_ssa[0].owner, Operation):
+            level1.annotate_shapes(made, types)
         quantized = (values[0], op) if isinstance(op, Dequantize) and values[0].array is not None else None
         return tuple(Value(t, ssa=s, quantized=quantized) for t, s in zip(types, results_ssa, strict=True))
 
