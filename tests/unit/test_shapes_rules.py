@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cuvil
@@ -40,7 +40,7 @@ def texts() -> st.SearchStrategy[str]:
     return st.recursive(leaf, grow, max_leaves=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(texts(), st.integers(0, 12), st.integers(0, 12))
 def test_an_expression_has_the_value_that_python_gives_its_text(text: str, b: int, s: int) -> None:
     sizes = {"B": b, "S": s}
@@ -260,7 +260,7 @@ def test_sizes_are_ints_outside_a_trace() -> None:
     assert np.zeros(s).shape == (9,)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.none() | st.integers(-12, 12),
     st.none() | st.integers(-12, 12),
@@ -275,7 +275,7 @@ def test_slices_as_python_clamps_them(start: int | None, stop: int | None, step:
         assert not count or first == taken.start
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.sampled_from([1, 1, 2, 3]), max_size=3), min_size=1, max_size=3))
 def test_broadcasting_as_numpy_does(shapes: list[list[int]]) -> None:
     sized = [[Size(e, symbol(f"D{e}")) for e in shape] for shape in shapes]

@@ -120,8 +120,8 @@ class Emitter:
                 return tuple(Value(t, a, sizes=sizes) for t, a in zip(types, made, strict=True))
         with size.untraced():  # constants in the IR have plain extents
             results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
-        if isinstance(made := results_ssa[0].owner, Operation):
-            level1.annotate_shapes(made, types)
+        if isinstance(operation := results_ssa[0].owner, Operation):
+            level1.annotate_shapes(operation, types)
         quantized = (values[0], op) if isinstance(op, Dequantize) and values[0].array is not None else None
         return tuple(Value(t, ssa=s, quantized=quantized) for t, s in zip(types, results_ssa, strict=True))
 
