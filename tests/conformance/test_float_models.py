@@ -47,23 +47,18 @@ def run_onnx(model: str | bytes, inputs: list[Array], batch: int) -> Array:
     return np.concatenate([session.run(None, dict(zip(names, part, strict=True)))[0] for part in parts])
 
 
-SHARED = {
-    "mnist_conv": (ZYNQ, SYCL, EMULATOR),
-    "kws_float": (ZYNQ, EMULATOR),
-    "espcn_float": (ZYNQ, EMULATOR),
-    "ic_resnet_float": (ZYNQ, EMULATOR),
-}
-LONG = {("ic_resnet_float", ZYNQ), ("ic_resnet_float", EMULATOR), ("espcn_float", EMULATOR), ("kws_float", EMULATOR)}
-
-
-@pytest.mark.parametrize(
-    ("name", "device"),
-    [
-        pytest.param(name, device, marks=[pytest.mark.slow] if (name, device) in LONG else [])
-        for name, devices in SHARED.items()
-        for device in devices
-    ],
+SHARED = (
+    ("mnist_conv", ZYNQ),
+    ("mnist_conv", EMULATOR),
+    ("kws_float", ZYNQ),
+    ("kws_float", EMULATOR),
+    ("espcn_float", ZYNQ),
+    ("espcn_float", SYCL),
+    pytest.param("ic_resnet_float", ZYNQ, marks=pytest.mark.slow),
 )
+
+
+@pytest.mark.parametrize(("name", "device"), SHARED)
 def test_shared_models(name: str, device: tuple[str, str], models: Path) -> None:
     path = str(models / f"{name}.onnx")
     shape = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_inputs()[0].shape
@@ -104,11 +99,7 @@ class Bert(nn.Module):
         return self.head(x[:, 0])
 
 
-def slow(device: tuple[str, str]) -> Any:
-    return pytest.param(device, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("device", [ZYNQ, slow(SYCL), slow(EMULATOR)])
+@pytest.mark.parametrize("device", [ZYNQ, SYCL])
 def test_bert(device: tuple[str, str]) -> None:
     torch.manual_seed(0)
     model = Bert().eval()
@@ -131,7 +122,7 @@ def lstm(hidden: int = 8, wide: int = 5, steps: int = 6) -> bytes:
     return bytes(model.SerializeToString())
 
 
-@pytest.mark.parametrize("device", [ZYNQ, slow(SYCL), slow(EMULATOR)])
+@pytest.mark.parametrize("device", [ZYNQ, SYCL])
 def test_lstm(device: tuple[str, str]) -> None:
     model = lstm()
     x = np.random.default_rng(1).normal(size=(6, 1, 5)).astype(np.float32)

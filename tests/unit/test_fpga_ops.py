@@ -64,12 +64,8 @@ def fresh(graph_of: Program) -> KernelGraph:
     return fpga_runner.graph_of(graph_of.clone())
 
 
-def longer(*names: str, only: Sequence[str] = NAMES) -> list[Any]:
-    """Parameters: of `only`, those in `names` take longer than the others."""
-    return [pytest.param(n, marks=pytest.mark.slow) if n in names else n for n in only]
-
-
-@pytest.mark.parametrize("name", longer("binary integers"))
+# Binary integer ops: in random networks and ONNX's cases.
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "binary integers"])
 def test_ops_in_hls(name: str) -> None:
     program, inputs = program_of(taken(name))
     graph = fresh(program)
@@ -79,7 +75,7 @@ def test_ops_in_hls(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["unary f32", "layers"])
+@pytest.mark.parametrize("name", ["layers"])
 def test_float_ops_on_the_types_of_xilinx(name: str) -> None:
     program, inputs = program_of(taken(name))
     graph = fresh(program)
@@ -88,7 +84,7 @@ def test_float_ops_on_the_types_of_xilinx(name: str) -> None:
         assert_means(program, inputs, simulation.run(inputs)[0])
 
 
-@pytest.mark.parametrize("name", longer("casts", "moves", "binary f32", only=[n for n in NAMES if "integers" not in n]))
+@pytest.mark.parametrize("name", ["unary f32", "layers"])
 def test_ops_in_sycl(name: str) -> None:
     program, inputs = program_of(taken(name))
     graph = fresh(program)
@@ -97,7 +93,7 @@ def test_ops_in_sycl(name: str) -> None:
         assert_means(program, inputs, device.run(inputs)[0])
 
 
-@pytest.mark.parametrize("name", longer("binary f32", only=["unary f32", "binary f32", "layers"]))
+@pytest.mark.parametrize("name", ["unary f32", "layers"])
 def test_float_ops_on_the_emulator(name: str) -> None:
     why = open_device({"name": "agilex"}, "sim").usable()
     if why is not None:
