@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,12 +29,12 @@ Target = str | Path | Profile
 @dataclass(frozen=True)
 class _Variant:
     """A compilation: for which arguments and captured values, and what it is. `kept`: objects whose ids stand in `key`;
-    `executable`: None where the result depends on no array."""
+    `executable`: an Executable, None where the result depends on no array."""
 
     key: Any
     kept: Mapping[int, Any]
     traced: Traced
-    executable: Executable | None
+    executable: Any
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ class CompiledFunction(Generic[P, R]):
 
 
 @overload
-def compile(model: None = None, target: Target = "cpu", **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def compile(
+    model: None = None, target: Target = "cpu", **options: Any
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @overload
 def compile(model: C, target: Target = "cpu", **options: Any) -> C: ...
 @overload
@@ -113,7 +116,9 @@ def compile(model: types.FunctionType, target: Target, example_inputs: Any, **op
 def compile(model: Callable[P, R], target: Target = "cpu", **options: Any) -> Callable[P, R]: ...
 @overload
 def compile(model: Any, target: Target, example_inputs: Any = None, **options: Any) -> Any: ...
-def compile(model: Any = None, target: Target | None = None, example_inputs: Any = None, *args: Any, **options: Any) -> Any:
+def compile(
+    model: Any = None, target: Target | None = None, example_inputs: Any = None, *args: Any, **options: Any
+) -> Any:
     """Compile a model, or a Python function.
 
     A model with its target gives an Executable: see `cuvil_hw.api.compile` for models, arguments and errors. So does a
@@ -138,7 +143,7 @@ def compile(model: Any = None, target: Target | None = None, example_inputs: Any
     if model is None:
         if example_inputs is not None or args:
             raise CuvilError("example_inputs is given, but no function or model to compile")
-        return lambda function: compile(function, target, **options)
+        return lambda function: compile(function, "cpu" if target is None else target, **options)
     if not _is_function(model) and not (_is_module(model) and target is None and example_inputs is None):
         if target is None:
             raise CuvilError("a target is missing, e.g. cuvil.compile(model, 'cpu', example_inputs=x)")
@@ -166,8 +171,6 @@ def _is_function(model: Any) -> bool:
 
 
 def _is_module(model: Any) -> bool:
-    import sys
-
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -186,7 +189,8 @@ def _front_end() -> tuple[Any, Any]:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("torch", "xdsl"):
             raise
-        raise ToolNotFound(f"Python package {e.name}", "compile a Python function", "pip install cuvil-hw[torch]") from e
+        remedy = "pip install cuvil-hw[torch]"
+        raise ToolNotFound(f"Python package {e.name}", "compile a Python function", remedy) from e
     return load, result
 
 

@@ -27,7 +27,7 @@ def at_level(profile: Profile, level: int | None) -> Profile:
     if level is None:
         return profile
     if isinstance(level, bool) or level not in LEVELS:
-        raise CuvilError(f"opt_level is {level!r}; there are 0 (no fusion), 1 (first schedules), 2 and 3 (more of them)")
+        raise CuvilError(f"opt_level is {level!r}; there are 0 (no fusion), 1 (no search), 2 and 3 (wider search)")
     if level == level_of(profile):
         return profile
     return replace(profile, settings={**profile.settings, SETTING: level})

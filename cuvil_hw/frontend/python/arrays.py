@@ -7,18 +7,21 @@ layer (the one that torch.compile uses). A function that the two don't agree on 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-import torch._numpy as torch_numpy
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python.elements import ELEMENTS
 from cuvil_hw.frontend.python.number import Number, is_python_number, kind_of
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 
+# Untyped: NumPy's functions take and give Arrays through its protocol; the other is torch's own module.
+_NUMPY: Any = np
+torch_numpy: Any = importlib.import_module("torch._numpy")
 Known = np.ndarray[Any, Any] | np.generic
 
 # Element functions whose accumulation NumPy also offers under a name of its own.
@@ -32,13 +35,29 @@ _REDUCE = {
 }
 _ACCUMULATE = {"add": np.cumsum, "multiply": np.cumprod}
 _DATA_SHAPE = frozenset(
-    ["nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts", "unique_inverse", "extract", "compress", "union1d", "intersect1d", "setdiff1d", "setxor1d", "trim_zeros", "histogram", "bincount", "piecewise", "delete"]
+    [
+        "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
+        "unique_inverse", "extract", "compress", "union1d", "intersect1d", "setdiff1d", "setxor1d", "trim_zeros",
+        "histogram", "bincount", "piecewise", "delete",
+    ]
 )
-_OF_TYPE = frozenset(["shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type"])
+_OF_TYPE = frozenset(
+    [
+        "shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "common_type",
+        "min_scalar_type",
+    ]
+)
 _SUMS = frozenset(["sum", "prod", "mean", "std", "var", "cumsum", "cumprod", "nansum", "nanprod", "nanmean"])
-_ALIKE = frozenset(["where", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "append", "select", "choose"])
+_ALIKE = frozenset(
+    [
+        "where", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "append", "select", "choose",
+    ]
+)
 _METHODS = frozenset(
-    ["sum", "prod", "mean", "std", "var", "min", "max", "argmin", "argmax", "cumsum", "cumprod", "squeeze", "swapaxes", "dot", "clip", "round", "any", "all", "repeat", "take", "trace", "diagonal", "argsort", "ptp"]
+    [
+        "sum", "prod", "mean", "std", "var", "min", "max", "argmin", "argmax", "cumsum", "cumprod", "squeeze",
+        "swapaxes", "dot", "clip", "round", "any", "all", "repeat", "take", "trace", "diagonal", "argsort", "ptp",
+    ]
 )
 
 
@@ -69,7 +88,7 @@ def as_tensor(value: Any) -> torch.Tensor:
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """`tensor`: what it holds; `scalar`: it stands for a NumPy scalar, which never changes; `known`: its values, while
-    they depend on no input. `alive`: shared by arrays that share memory, False once values are written that depend on one.
+    they depend on no input. `alive`: shared by arrays that share memory, False once something else is written.
     """
 
     def __init__(
@@ -79,14 +98,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._known, self.alive = known, alive if alive is not None else [known is not None]
 
     @staticmethod
-    def of(value: Any) -> Array:
+    def of(given: Any) -> Array:
         """A traced array of anything that NumPy takes as an array."""
-        if isinstance(value, Array):
-            return value
+        value: Any = given
+        if isinstance(given, Array):
+            return given
         if isinstance(value, torch.Tensor):
             return Array(value)
         if isinstance(value, np.ndarray | np.generic):
-            return Array(as_tensor(value), value, scalar=isinstance(value, np.generic))
+            known: Known = value
+            return Array(as_tensor(known), known, scalar=isinstance(value, np.generic))
         if isinstance(value, Number):
             return Array(value.tensor)
         if isinstance(value, list | tuple) and _traced_inside(value):
@@ -175,7 +196,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             refuse(f"np.{name}.{method}", "has no torch form; write it with other functions")
         if method == "reduce":
             kwargs.setdefault("axis", 0)
-        return table[name](*inputs, **kwargs)
+        reduction: Any = table[name]
+        return reduction(*inputs, **kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _function(func, args, kwargs)
@@ -194,14 +216,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Array:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else (axes or None)
-        return np.transpose(self, order)  # type: ignore[no-any-return, call-overload]
+        return _NUMPY.transpose(self, order)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> Array:
         wanted = shape[0] if len(shape) == 1 else shape
-        return np.reshape(self, wanted)  # type: ignore[no-any-return, call-overload]
+        return _NUMPY.reshape(self, wanted)  # type: ignore[no-any-return]
 
     def ravel(self) -> Array:
-        return np.ravel(self)  # type: ignore[no-any-return, call-overload]
+        return _NUMPY.ravel(self)  # type: ignore[no-any-return]
 
     def flatten(self) -> Array:
         return self.ravel().copy()
@@ -228,7 +250,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 _TORCH_OPERATORS = frozenset(
-    ["add", "sub", "mul", "div", "__add__", "__sub__", "__mul__", "__truediv__", "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "gt", "lt", "ge", "le", "eq", "ne", "true_divide", "floor_divide", "__floordiv__", "pow", "__pow__", "remainder", "__mod__"]
+    [
+        "add", "sub", "mul", "div", "__add__", "__sub__", "__mul__", "__truediv__", "__radd__", "__rsub__",
+        "__rmul__", "__rtruediv__", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "gt", "lt", "ge",
+        "le", "eq", "ne", "true_divide", "floor_divide", "__floordiv__", "pow", "__pow__", "remainder", "__mod__",
+    ]
 )
 
 
@@ -278,8 +304,8 @@ def _element(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     if not isinstance(target, Array):
         refuse(f"np.{name}", "out= is an array that the function doesn't own")
     if not np.can_cast(result, target.dtype, "same_kind"):
-        raise TypeError(f"Cannot cast ufunc {name!r} output from {result} to {target.dtype} with casting rule 'same_kind'")
-    if made.shape != target.tensor.shape and torch.broadcast_shapes(made.shape, target.tensor.shape) != target.tensor.shape:
+        raise TypeError(f"Cannot cast ufunc {name!r} output from {result} to {target.dtype} (rule 'same_kind')")
+    if np.broadcast_shapes(tuple(made.shape), target.shape) != target.shape:
         raise ValueError(f"non-broadcastable output operand with shape {target.shape}")
     target.tensor.copy_(made)
     target.alive[0] = False

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python import flow, libraries
-from cuvil_hw.frontend.python.arrays import Array, as_tensor, constants, torch_dtype
+from cuvil_hw.frontend.python.arrays import Array, constants, torch_dtype
 from cuvil_hw.frontend.python.changes import MUTATING, change, container
 from cuvil_hw.frontend.python.conditions import TRUE
 from cuvil_hw.frontend.python.number import Number, math_function, number
@@ -24,13 +24,17 @@ from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.rewrite import rewritten
 from cuvil_hw.frontend.python.source import Function, of_user, read, rebuilt
 from cuvil_hw.frontend.python.trace import current, memory, refuse
-from cuvil_hw.frontend.python.values import constant, truth
+from cuvil_hw.frontend.python.values import Cond, constant, truth
 
 _DEPTH = 64  # calls of one function inside each other, each under a condition on tensors
 _POW = math.pow  # torch.export puts a function of its own in its place while it traces
 _depth: dict[types.CodeType, int] = {}
 _VIEWS = frozenset(
-    ["view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "flatten", "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to", "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten"]
+    [
+        "view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "flatten",
+        "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
+        "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
+    ]
 )
 _DATA_SHAPE = frozenset(["nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "tolist", "bincount"])
 
@@ -84,8 +88,8 @@ def call(f: Any, /, *args: Any, **kwargs: Any) -> Any:
             return f(*args, **kwargs)
     elif isinstance(f, functools._lru_cache_wrapper):
         return call(f.__wrapped__, *args, **kwargs)
-    elif not isinstance(f, type) and of_user(getattr(type(f), "__call__", None)):
-        return call(type(f).__call__, f, *args, **kwargs)
+    elif not isinstance(f, type) and of_user(method := vars(type(f)).get("__call__")):
+        return call(method, f, *args, **kwargs)
     return _library(f, args, kwargs)
 
 
@@ -268,7 +272,7 @@ def _as_number(value: Any, kind: type) -> Any:
     if not isinstance(value, Number):
         return kind(value)
     if kind is bool:
-        return flow.as_value(flow.Cond(truth(value)))
+        return flow.as_value(Cond(truth(value)))
     if kind is int and value.kind is float:
         return Number(torch.trunc(value.tensor).to(torch.int64), int)
     return number(value, kind)
@@ -278,7 +282,7 @@ def _range(*args: Any) -> Any:
     plain = [_as_number(a, int) if isinstance(a, torch.Tensor | Array | Number) else a for a in args]
     if not any(isinstance(a, Number) for a in plain):
         return range(*plain)
-    start, stop, step = plain[0] if len(plain) > 1 else 0, plain[min(len(plain), 2) - 1], (*plain, 1, 1, 1)[2]
+    start, stop = plain[0] if len(plain) > 1 else 0, plain[min(len(plain), 2) - 1]
     step = plain[2] if len(plain) > 2 else 1
     if isinstance(step, Number):
         refuse("range", "its step is read from a tensor")
@@ -294,7 +298,8 @@ def _extreme(better: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]
             return getattr(builtins, name)(*args, **{k: converted(v) for k, v in kwargs.items()})
         best = values[0]
         for value in values[1:]:
-            best = flow.choose(better(value, best), lambda value=value: value, lambda best=best: best)
+            pair = (value, best)
+            best = flow.choose(better(value, best), lambda pair=pair: pair[0], lambda pair=pair: pair[1])  # type: ignore
         return best
 
     return apply
@@ -352,9 +357,9 @@ def _refused(name: str, reason: str) -> Callable[..., Any]:
 
 def _round(value: Any, digits: Any = None) -> Any:
     if isinstance(value, Array):
-        return np.round(value, digits or 0) if digits is not None else _as_number(np.rint(value), int)  # type: ignore
+        return value.round(digits) if digits is not None else _as_number(value.round(), int)
     if isinstance(value, torch.Tensor):
-        return round(value) if digits is None else torch.round(value, decimals=digits)
+        return torch.round(value) if digits is None else torch.round(value, decimals=digits)
     if not isinstance(value, Number):
         return round(value) if digits is None else round(value, digits)
     if digits is not None:
@@ -366,7 +371,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     range: _range,
     int: lambda *a, **k: _as_number(a[0], int) if a and _traced(a[0]) else int(*a, **k),
     float: lambda *a: _as_number(a[0], float) if a and _traced(a[0]) else float(*a),
-    bool: lambda *a: flow.as_value(flow.Cond(truth(a[0]))) if a else False,
+    bool: lambda *a: flow.as_value(Cond(truth(a[0]))) if a else False,
     max: _extreme(lambda a, b: a > b, "max"),
     min: _extreme(lambda a, b: a < b, "min"),
     any: _any,
@@ -419,5 +424,3 @@ def shown(value: Any) -> Any:
         refuse("a text", "can't hold values that depend on tensors")
     return value
 
-
-assert math.sqrt and as_tensor

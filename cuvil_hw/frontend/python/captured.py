@@ -53,7 +53,7 @@ def _tensor(tensor: torch.Tensor) -> Any:
     facts = ("tensor", id(tensor), tensor._version, tuple(tensor.shape), str(tensor.dtype))
     if tensor.numel() * tensor.element_size() <= _CONTENT_BYTES and tensor.device.type == "cpu":
         plain = tensor.detach().contiguous()
-        return (*facts, _digest(plain.view(torch.uint8).numpy() if plain.ndim else plain.reshape(1).view(torch.uint8).numpy()))
+        return (*facts, _digest(plain.reshape(-1).view(torch.uint8).numpy()))
     return facts
 
 

@@ -1,4 +1,4 @@
-"""In-place changes while a function is traced: only where the code at hand runs, and never of what isn't the function's."""
+"""In-place changes while a function is traced: only where the code at hand runs, and only of what is the function's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "RShift": operator.rshift,
 }
 MUTATING = frozenset(
-    ["append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update", "__setitem__", "__delitem__", "appendleft", "popleft", "extendleft", "rotate"]
+    [
+        "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault",
+        "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update",
+        "__setitem__", "__delitem__", "appendleft", "popleft", "extendleft", "rotate",
+    ]
 )
 
 

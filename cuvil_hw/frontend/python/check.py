@@ -11,8 +11,9 @@ from typing import Any
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python import libraries
-from cuvil_hw.frontend.python.rewrite import assigned
+from cuvil_hw.frontend.python.changes import MUTATING
 from cuvil_hw.frontend.python.source import Definition, Function, captured, of_user, read
+from cuvil_hw.frontend.python.syntax import assigned
 
 _Found = tuple[str, int, str, str]  # file, line, what, reason
 
@@ -61,7 +62,7 @@ def _definition(
 ) -> None:
     if isinstance(node, ast.AsyncFunctionDef):
         found[(file, node.lineno, *_NODES[ast.AsyncFunctionDef])] = None
-    body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
+    body: list[ast.stmt] = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
     local = set(assigned(body)) | {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
     for n in _inside(body):
         if isinstance(n, ast.Lambda | ast.FunctionDef) and n is not node:
@@ -79,6 +80,9 @@ def _definition(
             target = getattr(target, "__cuvil_wrapped__", target)
             if of_user(target):
                 _function(target, found, seen)
+        changed = _captured_change(n, scope, local)
+        if changed is not None:
+            found[(file, n.lineno, *changed)] = None  # type: ignore[attr-defined]
         if isinstance(n, ast.Call):
             target = _resolve(n.func, scope, local)
             why = libraries.reason(target) if target is not _UNKNOWN and callable(target) else None
@@ -99,7 +103,7 @@ def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
         targets = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For) or isinstance(node, ast.comprehension):
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.comprehension):
         targets = [node.target]
     for target in targets:
         for part in _flat(target):
@@ -121,6 +125,25 @@ def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield (":=", "inside and, or, a chained comparison or a conditional expression; assign before")
     if isinstance(node, ast.comprehension) and node.is_async:
         yield ("async for", "a compiled function can't wait; write a plain for")
+
+
+def _captured_change(node: ast.AST, scope: dict[str, Any], local: set[str]) -> tuple[str, str] | None:
+    """A change in place of what a global or a variable of a scope around holds."""
+    owners: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        owners = [p.value for t in node.targets for p in _flat(t) if isinstance(p, ast.Subscript)]
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        owners = [node.target.value]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATING:
+        owners = [node.func.value]
+    for owner in owners:
+        value = _resolve(owner, scope, local)
+        if value is not _UNKNOWN and not isinstance(value, types.ModuleType | type | types.FunctionType):
+            return ast.unparse(node).splitlines()[0], _CHANGES
+    return None
+
+
+_CHANGES = "changes what is from outside of the function; copy it first, or return what should change"
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:

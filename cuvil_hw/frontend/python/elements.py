@@ -53,7 +53,7 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _extreme(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda a, b: function(*torch.broadcast_tensors(a, b))
+    return lambda a, b: function(*torch.broadcast_tensors(a, b))  # type: ignore[no-untyped-call]
 
 
 ELEMENTS: Mapping[str, Callable[..., Tensor]] = {

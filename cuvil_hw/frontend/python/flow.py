@@ -174,7 +174,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 def _within(a: Any, b: Any) -> Any:
     """`a in b`."""
     if isinstance(b, list | tuple) and any(isinstance(x, torch.Tensor | Array | Number) for x in (a, *b)):
-        return as_value(any_of(*(lambda x=x: a == x for x in b)))  # type: ignore[misc]
+        return as_value(any_of(*(lambda x=x: a == x for x in b)))
     if isinstance(b, Array):
         return as_value(Cond(truth((b == a).any())))
     if isinstance(a, torch.Tensor | Array | Number) and not isinstance(b, torch.Tensor):
@@ -192,7 +192,7 @@ def compare(left: Any, names: tuple[str, ...], *rest: Later) -> Any:
         values.append(rest[i]())
         return _COMPARISONS[names[i]](values[i], values[i + 1])
 
-    return and_(*(lambda i=i: part(i) for i in range(len(names))))  # type: ignore[misc]
+    return and_(*(lambda i=i: part(i) for i in range(len(names))))
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def static(test: Any) -> bool:
     if current().always(node):
         return True
     if not current().never(node):
-        refuse("the condition of a comprehension", "depends on tensors, so that the length of the result would; use where")
+        refuse("the condition of a comprehension", "depends on tensors, and so would the length; use where")
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,17 @@ from cuvil_hw.frontend.python.trace import current, refuse, where
 def get(array: Array, index: Any) -> Array:
     """`array[index]`: a view where NumPy gives one; a scalar where it gives one."""
     parts = index if isinstance(index, tuple) else (index,)
-    known = None
+    known: Any = None
     fixed, plain = _fixed(index)
     if array.known is not None and fixed:
-        known = array.known[plain]
+        known = np.asarray(array.known)[plain]
     taken, flips = torch_index(parts, tuple(array.tensor.shape), backwards=True)
     tensor = take(array.tensor, taken)
     if flips:
         reversed_view(array)
         tensor = torch.flip(tensor, flips)
-    scalar = tensor.ndim == 0 and not any(p is Ellipsis or (isinstance(p, Array | np.ndarray) and p.ndim) for p in parts)
+    whole = any(p is Ellipsis or (isinstance(p, Array | np.ndarray) and p.ndim) for p in parts)
+    scalar = tensor.ndim == 0 and not whole
     if scalar:
         return Array(tensor.clone(), known, scalar=True)
     shares = known is not None and np.may_share_memory(known, np.asarray(array.known))
@@ -147,9 +149,10 @@ def _slice(part: slice, extent: int, backwards: bool, flips: list[int], made: li
 
 
 def _whole(part: Any) -> Any:
+    """An end of a slice."""
     if isinstance(part, Array):
         return part.__index__() if part.known is not None else Number(part.tensor, int)
-    return part.__index__() if isinstance(part, np.generic) else part
+    return operator.index(part) if isinstance(part, np.integer) else part
 
 
 def _position(part: Any, extent: int) -> Any:
@@ -158,7 +161,7 @@ def _position(part: Any, extent: int) -> Any:
     if isinstance(part, list):
         part = Array.of(part)
     if isinstance(part, np.ndarray | np.generic) and not isinstance(part, np.bool_):
-        return torch.from_numpy(np.array(part)) if part.ndim else part.__index__()
+        return torch.from_numpy(np.array(part)) if part.ndim else operator.index(part)  # type: ignore[arg-type]
     if isinstance(part, Number | Array):
         part = part.tensor
     if not isinstance(part, torch.Tensor):

@@ -9,7 +9,11 @@ from cuvil_hw.frontend.python.source import of_user
 from cuvil_hw.frontend.python.trace import refuse
 
 _ALLOWED = frozenset(
-    ["builtins", "torch", "numpy", "math", "operator", "functools", "itertools", "collections", "copy", "typing", "dataclasses", "enum", "abc", "_operator", "_functools", "_collections", "_collections_abc", "__builtin__", "numbers", "types", "string", "re", "cuvil", "cuvil_hw", "einops"]
+    [
+        "builtins", "torch", "numpy", "math", "operator", "functools", "itertools", "collections", "copy", "typing",
+        "dataclasses", "enum", "abc", "_operator", "_functools", "_collections", "_collections_abc", "__builtin__",
+        "numbers", "types", "string", "re", "cuvil", "cuvil_hw", "einops",
+    ]
 )
 _IMPURE = {
     "random": "draws random numbers; pass them as an argument",
@@ -22,6 +26,14 @@ _IMPURE = {
     "logging": "writes a log; do it outside of the function",
     "scipy": "is no array library that can be compiled; use torch's or NumPy's function",
 }
+# Functions of NumPy and torch.
+DATA_SHAPE = frozenset(
+    [
+        "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
+        "unique_inverse", "unique_consecutive", "masked_select", "extract", "compress", "union1d", "intersect1d",
+        "setdiff1d", "setxor1d", "trim_zeros", "histogram", "bincount", "piecewise", "delete",
+    ]
+)
 _IMPURE_BUILTINS = {
     "print": "a compiled program can't print; return the value",
     "open": "a compiled program can't read or write files; pass the data as an argument",
@@ -58,6 +70,8 @@ def reason(function: Any) -> str | None:
         return None
     module = getattr(function, "__module__", None) or type(getattr(function, "__self__", function)).__module__
     owner = getattr(function, "__self__", None)
+    if isinstance(module, str) and module.partition(".")[0] in ("numpy", "torch") and name in DATA_SHAPE:
+        return "the shape of its result depends on the values; use where with three arguments, or masks"
     if (isinstance(module, str) and module.startswith("numpy.random")) or _of_numpy_random(owner):
         return _IMPURE["random"]
     found = root(function)

@@ -15,7 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.calls import call
 from cuvil_hw.frontend.python.check import check
@@ -53,7 +53,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments taken apart: `leaves` of the pair (positional, by name); those of `inputs` are arrays, at these places."""
+    """Arguments taken apart: `leaves` of the pair (positional, by name), of which `inputs` says which are arrays."""
 
     leaves: tuple[Any, ...]
     spec: Any
@@ -168,8 +168,8 @@ def _containers(value: Any) -> list[Any]:
 def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -> Traced:
     """Trace a function on arguments like these: shapes and dtypes of arrays, and the values of everything else.
 
-    Raises Unsupported with what can't be compiled, CuvilError, and whatever the function itself raises for any values of
-    its arrays.
+    Raises Unsupported with what can't be compiled, CuvilError, and whatever the function itself raises for all values
+    of its arrays.
     """
     plain = getattr(function, "__func__", function)
     if isinstance(plain, Function):
@@ -195,6 +195,8 @@ def _export(body: _Body, tensors: tuple[torch.Tensor, ...], name: str, plain: An
 
 
 def _explained(error: Exception, name: str, plain: Any) -> Exception:
+    if isinstance(error, Unsupported):
+        return Unsupported(error.refusals, f"function {name}")
     if isinstance(error, CuvilError):
         return error
     at = _raised_at(error) or (place(plain) if isinstance(plain, Function) else "")
@@ -208,7 +210,7 @@ def _explained(error: Exception, name: str, plain: Any) -> Exception:
 def _raised_at(error: BaseException) -> str:
     """`model.py:12`: the innermost line of the user's."""
     places = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
-    mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file)]
+    mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file) and file != "<string>"]
     return mine[-1] if mine else ""
 
 
@@ -219,7 +221,9 @@ def _short(error: BaseException) -> str:
 
 def _described(program: Program, body: _Body, trace: Trace, given: Arguments) -> Traced:
     """The program with its own names, guards and writes."""
-    count = max(sum(1 for leaf in body.record.leaves if leaf.kind != "fixed"), int(bool(trace.checks or body.record.written)))
+    count = sum(1 for leaf in body.record.leaves if leaf.kind != "fixed")
+    if not count and (trace.checks or body.record.written):
+        count = 1
     written = [f"{given.names[i]}.new" for i in body.record.written]
     checked = [f"check{i}" for i in range(len(trace.checks))]
     names = [*(f"out{i}" for i in range(count)), *written, *checked]

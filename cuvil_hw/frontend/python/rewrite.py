@@ -8,8 +8,9 @@ before: if test: y = a              after: __b1 = __cuvil.branch(test)
                                            y, __ret, __value = __b1.merge(names, __w1, (y, __ret, __value))
 
 Where a helper sees a plain Python condition, one side runs, as in Python. Where it depends on a tensor, both run, and a
-variable then has a value that depends on the condition (values.py). `return`, `break` and `continue` set a flag, and what
-follows them runs under `if` of the flag. A variable is read through `get`, which settles what depends on a condition.
+variable then has a value that depends on the condition (values.py). `return`, `break` and `continue` set a flag, and
+what follows them runs under `if` of the flag. A variable is read through `get`, which settles what depends on a
+condition.
 Every node keeps its line, so that tracebacks and ops name the user's lines.
 """
 
@@ -20,9 +21,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cuvil_hw.frontend.python.source import HELPERS, Definition
+from cuvil_hw.frontend.python.syntax import (
+    assigned,
+    ends,
+    helper,
+    jumps,
+    later,
+    load,
+    parameters,
+    store,
+    tuple_of,
+)
 
 RET, VALUE = "__ret", "__value"
-_TEMPORARY, _FLAGS = "__cv", ("__stop", "__next")
+_FLAGS = ("__stop", "__next")
 
 
 @dataclass
@@ -35,9 +47,11 @@ def rewritten(node: Definition) -> ast.FunctionDef:
     """The definition with its control flow rewritten, without decorators; a lambda as a function that returns."""
     if isinstance(node, ast.Lambda):
         stmt = ast.copy_location(ast.Return(node.body), node.body)
-        node = ast.copy_location(ast.FunctionDef("_lambda", node.args, [stmt], [], None, None), node)
+        node = ast.FunctionDef(
+            "_lambda", node.args, [stmt], [], None, None, lineno=node.lineno, col_offset=node.col_offset
+        )
     assert isinstance(node, ast.FunctionDef)
-    tracked = frozenset(assigned(node.body)) | set(_parameters(node.args))
+    tracked = frozenset(assigned(node.body)) | set(parameters(node.args))
     rewriter = _Rewriter(tracked)
     arguments = ast.arguments(
         **{f: getattr(node.args, f) for f in ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg")},
@@ -51,89 +65,6 @@ def rewritten(node: Definition) -> ast.FunctionDef:
     body = rewriter.function_body(node)
     result = ast.FunctionDef(node.name, arguments, body, [], None, None)
     return ast.copy_location(result, node)
-
-
-def assigned(statements: Iterable[ast.stmt]) -> list[str]:
-    """Names that statements bind in their own scope, in the order met."""
-    found: dict[str, None] = {}
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = None
-            return
-        if isinstance(node, ast.Lambda):
-            return
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            return
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            found[node.id] = None
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                found[(alias.asname or alias.name).partition(".")[0]] = None
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    for statement in statements:
-        visit(statement)
-    return [n for n in found if not n.startswith(_TEMPORARY)]
-
-
-def jumps(node: ast.AST, in_loop: bool = False) -> set[type[ast.stmt]]:
-    """Which of Return, Break, Continue may leave a statement, loops inside it aside."""
-    if isinstance(node, ast.Return | ast.Break | ast.Continue):
-        return {type(node)}
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-        return set()
-    found: set[type[ast.stmt]] = set()
-    if isinstance(node, ast.For | ast.While):
-        for child in node.body:
-            found |= jumps(child) & {ast.Return}
-        for child in node.orelse:
-            found |= jumps(child)
-        return found
-    for child in ast.iter_child_nodes(node):
-        found |= jumps(child)
-    return found
-
-
-def ends(statements: Sequence[ast.stmt]) -> bool:
-    """Whether a block never goes on after its last statement."""
-    for s in statements:
-        if isinstance(s, ast.Return | ast.Raise | ast.Break | ast.Continue):
-            return True
-        if isinstance(s, ast.If) and ends(s.body) and ends(s.orelse):
-            return True
-        if isinstance(s, ast.With) and ends(s.body):
-            return True
-        forever = isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and bool(s.test.value)
-        if forever and not any(ast.Break in jumps(child) for child in s.body):  # type: ignore[attr-defined]
-            return True
-    return False
-
-
-def _parameters(args: ast.arguments) -> list[str]:
-    every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
-    return [a.arg for a in every if a is not None]
-
-
-def _load(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _store(name: str) -> ast.Name:
-    return ast.Name(name, ast.Store())
-
-
-def _helper(name: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(_load(HELPERS), name, ast.Load()), list(args), [])
-
-
-def _later(value: ast.expr) -> ast.Lambda:
-    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
-
-
-def _tuple(names: Sequence[str], make: Callable[[str], ast.Name]) -> ast.Tuple:
-    return ast.Tuple([make(n) for n in names], ast.Load() if make is _load else ast.Store())
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -151,21 +82,21 @@ class _Rewriter(ast.NodeTransformer):
         if not ends(body):
             body.append(ast.copy_location(ast.Return(ast.Constant(None)), node.body[-1]))
         self.flags = any(ast.Return in jumps(s) for s in body[:-1]) or not isinstance(body[-1], ast.Return)
-        local = [n for n in assigned(node.body) if n not in _parameters(node.args)]
+        local = [n for n in assigned(node.body) if n not in parameters(node.args)]
         start: list[ast.stmt] = []
         if local:
-            start.append(ast.Assign([_store(n) for n in local], ast.Attribute(_load(HELPERS), "UNSET", ast.Load())))
+            start.append(ast.Assign([store(n) for n in local], ast.Attribute(load(HELPERS), "UNSET", ast.Load())))
         if self.flags:
             start += [
-                ast.Assign([_store(RET)], ast.Constant(False)),
-                ast.Assign([_store(VALUE)], ast.Attribute(_load(HELPERS), "NEVER", ast.Load())),
+                ast.Assign([store(RET)], ast.Constant(False)),
+                ast.Assign([store(VALUE)], ast.Attribute(load(HELPERS), "NEVER", ast.Load())),
             ]
         out = self.block(body)
         flags = [n for n in assigned(out) if n.startswith(_FLAGS)]
         if flags:
-            start.append(ast.Assign([_store(n) for n in flags], ast.Constant(False)))
+            start.append(ast.Assign([store(n) for n in flags], ast.Constant(False)))
         if self.flags:
-            out.append(ast.Return(_helper("result", _load(VALUE))))
+            out.append(ast.Return(helper("result", load(VALUE))))
         for s in start:
             self.at(s, node.body[0])
         for s in out:
@@ -204,7 +135,7 @@ class _Rewriter(ast.NodeTransformer):
             flags.append(self.loops[-1].brk)
         if ast.Continue in left:
             flags.append(self.loops[-1].cont)
-        return _helper("none_of", *map(_load, flags))
+        return helper("none_of", *map(load, flags))
 
     def branch(
         self,
@@ -218,22 +149,22 @@ class _Rewriter(ast.NodeTransformer):
         b, v, w = f"__cvb{n}", f"__cvv{n}", f"__cvw{n}"
         then, other = body(), orelse() if orelse is not None else []
         names = assigned([*then, *other])
-        out: list[ast.stmt] = [ast.Assign([_store(b)], _helper("branch", test))]
+        out: list[ast.stmt] = [ast.Assign([store(b)], helper("branch", test))]
         out += leave(b) if leave is not None else []
 
         def side(which: str, statements: list[ast.stmt]) -> ast.If:
-            enter = ast.Call(ast.Attribute(_load(b), which, ast.Load()), [], [])
+            enter = ast.Call(ast.Attribute(load(b), which, ast.Load()), [], [])
             return ast.If(enter, statements or [ast.Pass()], [])
 
-        before = ast.Assign([_store(v)], _tuple(names, _load))
-        after = ast.Assign([_store(w)], _tuple(names, _load))
-        back = [ast.Assign([_tuple(names, _store)], _load(v))] if names else []
+        before = ast.Assign([store(v)], tuple_of(names, load))
+        after = ast.Assign([store(w)], tuple_of(names, load))
+        back = [ast.Assign([tuple_of(names, store)], load(v))] if names else []
         merge = ast.Call(
-            ast.Attribute(_load(b), "merge", ast.Load()),
-            [ast.Tuple([ast.Constant(x) for x in names], ast.Load()), _load(w), _tuple(names, _load)],
+            ast.Attribute(load(b), "merge", ast.Load()),
+            [ast.Tuple([ast.Constant(x) for x in names], ast.Load()), load(w), tuple_of(names, load)],
             [],
         )
-        end = ast.Assign([_tuple(names, _store)], merge) if names else ast.Expr(merge)
+        end = ast.Assign([tuple_of(names, store)], merge) if names else ast.Expr(merge)
         return [*out, before, side("first", then), after, *back, side("second", other), end]
 
     def statement(self, s: ast.stmt) -> list[ast.stmt]:
@@ -247,22 +178,22 @@ class _Rewriter(ast.NodeTransformer):
             value = self.visit(s.value) if s.value is not None else ast.Constant(None)
             if not self.flags:
                 return [ast.Return(value)]
-            return [ast.Assign([_store(VALUE)], value), ast.Assign([_store(RET)], ast.Constant(True))]
+            return [ast.Assign([store(VALUE)], value), ast.Assign([store(RET)], ast.Constant(True))]
         if isinstance(s, ast.Break):
-            return [ast.Assign([_store(self.loops[-1].brk)], ast.Constant(True))]
+            return [ast.Assign([store(self.loops[-1].brk)], ast.Constant(True))]
         if isinstance(s, ast.Continue):
-            return [ast.Assign([_store(self.loops[-1].cont)], ast.Constant(True))]
+            return [ast.Assign([store(self.loops[-1].cont)], ast.Constant(True))]
         if isinstance(s, ast.Assert):
-            message = [_later(self.visit(s.msg))] if s.msg is not None else []
-            return [ast.Expr(_helper("check", self.test(s.test), *message))]
+            message = [later(self.visit(s.msg))] if s.msg is not None else []
+            return [ast.Expr(helper("check", self.test(s.test), *message))]
         if isinstance(s, ast.Raise):
             if s.exc is None:
                 return [s]
             n = self.counter[0] = self.counter[0] + 1
-            made, test = f"__cvt{n}", ast.Compare(_load(f"__cvt{n}"), [ast.IsNot()], [ast.Constant(None)])
+            made, test = f"__cvt{n}", ast.Compare(load(f"__cvt{n}"), [ast.IsNot()], [ast.Constant(None)])
             cause = self.visit(s.cause) if s.cause is not None else None
-            error = ast.Assign([_store(made)], _helper("raises", _later(self.visit(s.exc))))
-            return [error, ast.If(test, [ast.Raise(_load(made), cause)], [])]
+            error = ast.Assign([store(made)], helper("raises", later(self.visit(s.exc))))
+            return [error, ast.If(test, [ast.Raise(load(made), cause)], [])]
         if isinstance(s, ast.Assign):
             return self.assign(s)
         if isinstance(s, ast.AnnAssign):
@@ -282,16 +213,16 @@ class _Rewriter(ast.NodeTransformer):
         return made if isinstance(made, list) else [made]
 
     def nested(self, s: ast.FunctionDef) -> list[ast.stmt]:
-        inner = _Rewriter([*assigned(s.body), *_parameters(s.args)], self)
+        inner = _Rewriter([*assigned(s.body), *parameters(s.args)], self)
         args = self.visit(s.args)
         for a in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:
             if a is not None:
                 a.annotation = None
-        made: ast.expr = _helper("made", _load(s.name), ast.Constant(s.name))
+        made: ast.expr = helper("made", load(s.name), ast.Constant(s.name))
         for d in reversed(s.decorator_list):
-            made = _helper("call", self.visit(d), made)
+            made = helper("call", self.visit(d), made)
         function = ast.FunctionDef(s.name, args, inner.function_body(s), [], None, None)
-        return [function, ast.Assign([_store(s.name)], made)]
+        return [function, ast.Assign([store(s.name)], made)]
 
     def loop(self, s: ast.While | ast.For, test: ast.expr | None) -> list[ast.stmt]:
         n = self.counter[0] = self.counter[0] + 1
@@ -300,37 +231,37 @@ class _Rewriter(ast.NodeTransformer):
         stops = ([RET] if ast.Return in inside else []) + ([flags.brk] if ast.Break in inside else [])
         items, item = f"__cvt{n}", f"__cvi{n}"
         if test is not None:
-            source, more = _helper("trips"), self.test(test)
+            source, more = helper("trips"), self.test(test)
         else:
             assert isinstance(s, ast.For)
-            source = _helper("items", self.visit(s.iter))
-            more = ast.Attribute(_load(item), "exists", ast.Load())
-        going = ast.Attribute(_load(item), "going", ast.Load())
-        more = _helper("all_of", _later(going), _later(_helper("none_of", *map(_load, stops))), _later(more))
+            source = helper("items", self.visit(s.iter))
+            more = ast.Attribute(load(item), "exists", ast.Load())
+        going = ast.Attribute(load(item), "going", ast.Load())
+        more = helper("all_of", later(going), later(helper("none_of", *map(load, stops))), later(more))
 
         def body() -> list[ast.stmt]:
             self.loops.append(flags)
             out: list[ast.stmt] = []
             if isinstance(s, ast.For):
-                value = ast.Attribute(_load(item), "value", ast.Load())
+                value = ast.Attribute(load(item), "value", ast.Load())
                 out += self.assign(ast.copy_location(ast.Assign([s.target], value), s), visited=True)
             out += self.block(s.body)
             self.loops.pop()
             return out
 
         def leave(b: str) -> list[ast.stmt]:
-            done = ast.Call(ast.Attribute(_load(items), "over", ast.Load()), [_load(b)], [])
+            done = ast.Call(ast.Attribute(load(items), "over", ast.Load()), [load(b)], [])
             return [ast.If(done, [ast.Break()], [])]
 
-        start: list[ast.stmt] = [ast.Assign([_store(items)], source)]
+        start: list[ast.stmt] = [ast.Assign([store(items)], source)]
         if ast.Break in inside:
-            start.append(ast.Assign([_store(flags.brk)], ast.Constant(False)))
+            start.append(ast.Assign([store(flags.brk)], ast.Constant(False)))
         each = self.branch(more, body, None, leave)
         if ast.Continue in inside:
-            each.insert(0, ast.Assign([_store(flags.cont)], ast.Constant(False)))
-        out = [*start, ast.For(_store(item), _load(items), each, [])]
+            each.insert(0, ast.Assign([store(flags.cont)], ast.Constant(False)))
+        out = [*start, ast.For(store(item), load(items), each, [])]
         if s.orelse:
-            out += self.branch(_helper("none_of", *map(_load, stops)), lambda: self.block(s.orelse))
+            out += self.branch(helper("none_of", *map(load, stops)), lambda: self.block(s.orelse))
         return out
 
     def assign(self, s: ast.Assign, visited: bool = False) -> list[ast.stmt]:
@@ -340,14 +271,14 @@ class _Rewriter(ast.NodeTransformer):
             return [ast.Assign(s.targets, value)]
         n = self.counter[0] = self.counter[0] + 1
         whole = f"__cvt{n}"
-        out: list[ast.stmt] = [ast.Assign([_store(whole)], value)]
+        out: list[ast.stmt] = [ast.Assign([store(whole)], value)]
         for i, target in enumerate(s.targets):
             sets: list[ast.stmt] = []
             plain = self.target(target, sets, f"__cvt{n}_{i}_")
             if isinstance(target, ast.Subscript):
-                out += [self.set_item(target, _load(whole))]
+                out += [self.set_item(target, load(whole))]
             else:
-                out += [ast.Assign([plain], _load(whole)), *sets]
+                out += [ast.Assign([plain], load(whole)), *sets]
         return out
 
     def target(self, target: ast.expr, sets: list[ast.stmt], prefix: str) -> ast.expr:
@@ -356,27 +287,27 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(target, ast.Starred):
             return ast.Starred(self.target(target.value, sets, prefix), ast.Store())
         if isinstance(target, ast.Subscript):
-            sets.append(self.set_item(target, _load(prefix)))
-            return _store(prefix)
+            sets.append(self.set_item(target, load(prefix)))
+            return store(prefix)
         return target
 
     def set_item(self, target: ast.Subscript, value: ast.expr) -> ast.stmt:
-        return ast.Expr(_helper("set_item", self.visit(target.value), self.index(target.slice), value))
+        return ast.Expr(helper("set_item", self.visit(target.value), self.index(target.slice), value))
 
     def augment(self, s: ast.AugAssign) -> list[ast.stmt]:
         name, value = ast.Constant(type(s.op).__name__), self.visit(s.value)
         if isinstance(s.target, ast.Name):
-            old = self.visit(_load(s.target.id))
-            return [ast.Assign([_store(s.target.id)], _helper("augment", name, old, value))]
+            old = self.visit(load(s.target.id))
+            return [ast.Assign([store(s.target.id)], helper("augment", name, old, value))]
         assert isinstance(s.target, ast.Subscript)
         owner, index = self.visit(s.target.value), self.index(s.target.slice)
-        return [ast.Expr(_helper("augment_item", name, owner, index, _later(value)))]
+        return [ast.Expr(helper("augment_item", name, owner, index, later(value)))]
 
     def delete(self, target: ast.expr) -> ast.stmt:
         if isinstance(target, ast.Name):
-            return ast.Assign([_store(target.id)], ast.Attribute(_load(HELPERS), "UNSET", ast.Load()))
+            return ast.Assign([store(target.id)], ast.Attribute(load(HELPERS), "UNSET", ast.Load()))
         assert isinstance(target, ast.Subscript)
-        return ast.Expr(_helper("del_item", self.visit(target.value), self.index(target.slice)))
+        return ast.Expr(helper("del_item", self.visit(target.value), self.index(target.slice)))
 
     # Expressions
 
@@ -384,7 +315,7 @@ class _Rewriter(ast.NodeTransformer):
         """A subscript as an expression: slices become slice(…)."""
         if isinstance(index, ast.Slice):
             parts = [ast.Constant(None) if p is None else self.visit(p) for p in (index.lower, index.upper, index.step)]
-            return _helper("slice", *parts)
+            return helper("slice", *parts)
         if isinstance(index, ast.Tuple):
             return ast.Tuple([self.index(e) for e in index.elts], ast.Load())
         made: ast.expr = self.visit(index)
@@ -393,22 +324,22 @@ class _Rewriter(ast.NodeTransformer):
     def test(self, node: ast.expr) -> ast.expr:
         """An expression of which only the truth counts."""
         if isinstance(node, ast.BoolOp):
-            helper = "all_of" if isinstance(node.op, ast.And) else "any_of"
-            made: ast.expr = _helper(helper, *(_later(self.test(v)) for v in node.values))
+            name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+            made: ast.expr = helper(name, *(later(self.test(v)) for v in node.values))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            made = _helper("none_of", self.test(node.operand))
+            made = helper("none_of", self.test(node.operand))
         else:
             made = self.visit(node)
         self.at(made, node)
         return made
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        helper = "and_" if isinstance(node.op, ast.And) else "or_"
-        return self.placed(_helper(helper, *(_later(self.visit(v)) for v in node.values)), node)
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return self.placed(helper(name, *(later(self.visit(v)) for v in node.values)), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         if isinstance(node.op, ast.Not):
-            return self.placed(_helper("not_", self.test(node.operand)), node)
+            return self.placed(helper("not_", self.test(node.operand)), node)
         return self.placed(ast.UnaryOp(node.op, self.visit(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -416,13 +347,13 @@ class _Rewriter(ast.NodeTransformer):
             made: ast.expr = ast.Compare(self.visit(node.left), node.ops, [self.visit(node.comparators[0])])
         else:
             names = ast.Tuple([ast.Constant(type(o).__name__) for o in node.ops], ast.Load())
-            made = _helper(
-                "compare", self.visit(node.left), names, *(_later(self.visit(c)) for c in node.comparators)
+            made = helper(
+                "compare", self.visit(node.left), names, *(later(self.visit(c)) for c in node.comparators)
             )
         return self.placed(made, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        made = _helper("choose", self.test(node.test), _later(self.visit(node.body)), _later(self.visit(node.orelse)))
+        made = helper("choose", self.test(node.test), later(self.visit(node.body)), later(self.visit(node.orelse)))
         return self.placed(made, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -431,34 +362,34 @@ class _Rewriter(ast.NodeTransformer):
         function = self.visit(node.func)
         args = [self.visit(a) for a in node.args]
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
-        call = _helper("call", function, *args)
+        call = helper("call", function, *args)
         call.keywords = keywords
         return self.placed(call, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return self.placed(_helper("attribute", self.visit(node.value), ast.Constant(node.attr)), node)
+        return self.placed(helper("attribute", self.visit(node.value), ast.Constant(node.attr)), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        return self.placed(_helper("get_item", self.visit(node.value), self.index(node.slice)), node)
+        return self.placed(helper("get_item", self.visit(node.value), self.index(node.slice)), node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if not isinstance(node.ctx, ast.Load) or node.id.startswith("__"):
             return node
-        helper = "get" if node.id in self.tracked else "outer"
-        return self.placed(_helper(helper, node, ast.Constant(node.id)), node)
+        name = "get" if node.id in self.tracked else "outer"
+        return self.placed(helper(name, node, ast.Constant(node.id)), node)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        inner = _Rewriter(_parameters(node.args), self)
+        inner = _Rewriter(parameters(node.args), self)
         args = self.visit(node.args)
-        return self.placed(_helper("made", ast.Lambda(args, inner.visit(node.body))), node)
+        return self.placed(helper("made", ast.Lambda(args, inner.visit(node.body))), node)
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
-        conditions = [_helper("static", self.test(c)) for c in node.ifs]
-        return ast.comprehension(node.target, _helper("listed", self.visit(node.iter)), conditions, node.is_async)
+        conditions: list[ast.expr] = [helper("static", self.test(c)) for c in node.ifs]
+        return ast.comprehension(node.target, helper("listed", self.visit(node.iter)), conditions, node.is_async)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
         spec = self.visit(node.format_spec) if node.format_spec is not None else None
-        return self.placed(ast.FormattedValue(_helper("shown", self.visit(node.value)), node.conversion, spec), node)
+        return self.placed(ast.FormattedValue(helper("shown", self.visit(node.value)), node.conversion, spec), node)
 
     def visit_List(self, node: ast.List) -> ast.expr:
         return self.container(node)
@@ -483,7 +414,7 @@ class _Rewriter(ast.NodeTransformer):
             return node
         made = self.generic_visit(node)
         assert isinstance(made, ast.expr)
-        return self.placed(_helper("new", made), node)
+        return self.placed(helper("new", made), node)
 
     def placed(self, made: ast.expr, node: ast.expr) -> ast.expr:
         ast.copy_location(made, node)

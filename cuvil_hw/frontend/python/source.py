@@ -1,4 +1,4 @@
-"""A function's own source: its syntax tree with the line numbers of its file, and a function made from a changed tree."""
+"""A function's source: its syntax tree with the lines of its file, and a function made from a changed tree."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def of_user(function: Any) -> bool:
 
 def is_library(file: str) -> bool:
     """Whether code of a file is the standard library's, an installed package's, generated, or Cuvil's own."""
-    return file.startswith(_LIBRARIES) or (file.startswith("<") and not file.startswith(("<ipython", "<stdin", "<string")))
+    shown = file.startswith(("<ipython", "<stdin", "<string"))
+    return file.startswith(_LIBRARIES) or (file.startswith("<") and not shown)
 
 
 _LIBRARIES = tuple(
@@ -76,7 +77,7 @@ def read(function: Function) -> Source:
         tree = _parsed(lines, code)
     except (SyntaxError, OSError, IndexError) as e:
         raise CuvilError(f"{function.__qualname__} ({place(function)}): its source can't be read: {e}") from e
-    found = [n for n in ast.walk(tree) if _defines(n, code)]
+    found: list[Any] = [n for n in ast.walk(tree) if _defines(n, code)]
     if code.co_name == "<lambda>" and len(found) > 1:
         # Of several on one line: the innermost whose body holds all of the code.
         found = sorted((n for n in found if _holds(n, code)), key=lambda n: n.col_offset, reverse=True)

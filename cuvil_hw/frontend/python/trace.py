@@ -20,7 +20,7 @@ from cuvil_hw.frontend.python.source import is_library
 
 @dataclass
 class Check:
-    """`ok`: a bool tensor without dimensions that must be true at run time, else a call raises `error` with `message`."""
+    """`ok`: a bool tensor without dimensions that must be true at run time; else a call raises `error`."""
 
     ok: torch.Tensor
     message: str
@@ -40,9 +40,10 @@ class Merge:
 @dataclass
 class Trace:
     """`mask`: the condition under which the code at hand runs in Python; `assumed`: what must hold since else an
-    exception was raised. `frozen`: memory that the function may not change, by what it is; `merges`, `selected`, `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
-    made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by
-    id, holding the object. `flags`: truth of tensors by id and version."""
+    exception was raised. `frozen`: memory that the function may not change, by what it is. `merges`, `selected`,
+    `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
+    made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by id, holding the
+    object. `flags`: truth of tensors by id and version."""
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)

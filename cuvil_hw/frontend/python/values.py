@@ -29,8 +29,8 @@ UNSET, NEVER = _Mark("UNSET"), _Mark("NEVER")
 
 @dataclass
 class Choice:
-    """What a variable holds after a branch: `then` where `node` holds, else `other`. Settled when it is read, since what
-    is known by then may tell which."""
+    """What a variable holds after a branch: `then` where `node` holds, else `other`. Settled when it is read, since
+    what is known by then may tell which."""
 
     node: int
     then: Any
@@ -149,8 +149,8 @@ def select(node: int, then: Any, other: Any, name: str) -> Any:
     if type(then) is type(other) and isinstance(then, str | bytes | complex | range | slice) and then == other:
         return then
     wrong(
-        f"{name} is {_described(then)} on one way and {_described(other)} on the other, and which is known at run time; "
-        "give both ways a value of the same kind"
+        f"{name} is {_described(then)} on one way and {_described(other)} on the other, "
+        "and which is known at run time; give both ways a value of the same kind"
     )
 
 
@@ -163,8 +163,9 @@ def _select_numbers(node: int, then: Any, other: Any, name: str) -> Any:
     kinds = kind_of(then), kind_of(other)
     if kinds[0] is not kinds[1]:
         wrong(
-            f"{name} is the {kinds[0].__name__} {then!r} on one way and the {kinds[1].__name__} {other!r} on the other, "
-            "and which is known at run time; give both the same type"
+            f"{name} is the {kinds[0].__name__} {_described(then)} on one way and "
+            f"the {kinds[1].__name__} {_described(other)} on the other, and which is known at run time; "
+            "give both the same type"
         )
     a, b = number(then, kinds[0]).tensor, number(other, kinds[0]).tensor
     return Number(torch.where(current().conditions.tensor(node), a, b), kinds[0])
