@@ -50,11 +50,11 @@ def settled(model: Any) -> Any:
     return model.eval()
 
 
-def bert() -> Any:
+def bert(layers: int = 2) -> Any:
     config = BertConfig(
         vocab_size=90,
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=16,
@@ -144,7 +144,7 @@ def test_a_model_stays_what_it_is(build: Callable[[], Any], inputs: dict[str, An
 
 
 def test_each_kind_of_call_is_compiled_once() -> None:
-    model = bert()
+    model = bert(layers=1)
     fast = cuvil.accelerate(model)
     segments = (IDS > 40).long()
     calls: list[dict[str, Any]] = [
