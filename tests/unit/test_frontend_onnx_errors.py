@@ -33,6 +33,34 @@ def test_all_refusals_at_once_with_counts_and_places() -> None:
     assert "Multinomial ×1 at dice: random numbers are not supported" in str(error.value)
 
 
+def test_operators_that_onnx_does_not_have_are_all_listed() -> None:
+    """onnx.checker would stop at the first."""
+    inner = helper.make_tensor_value_info("o", TensorProto.FLOAT, [2])
+    branches = [helper.make_graph([helper.make_node(op, ["x"], ["o"], name="in")], "b", [], [inner]) for op in
+                ("Foo", "Relu")]  # fmt: skip
+    nodes = [
+        helper.make_node("Foo", ["x"], ["a"], name="f1"),
+        helper.make_node("Bar", ["a"], ["b"], name="b1"),
+        helper.make_node("Gelu", ["x"], ["g"], name="new"),
+        helper.make_node("Foo", ["b"], ["f"], name="f2"),
+        helper.make_node("If", ["c"], ["i"], name="if", then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Sum", ["f", "g", "i"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+    c = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "g", [x, c], [y])
+    with pytest.raises(Unsupported) as error:
+        load_onnx(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]))
+    found = {r.op: (r.where, r.reason) for r in error.value.refusals}
+    assert found == {
+        "Foo": (("f1", "f2"), "ONNX has no such operator"),
+        "Bar": (("b1",), "ONNX has no such operator"),
+        "Gelu": (("new",), "opset 13 doesn't have it; ONNX has it since opset 20"),
+        "If": (("if",), "inside it, Foo: ONNX has no such operator; its condition is known only at run time: an input "
+               "made constant (constants=) may decide it"),
+    }  # fmt: skip
+
+
 def test_unknown_domain_and_control_flow() -> None:
     branches = []
     for inputs in (["x"], ["x", "x"]):

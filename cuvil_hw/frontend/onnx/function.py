@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import onnx
@@ -11,6 +12,17 @@ from onnx import defs
 from cuvil_hw.frontend.onnx.node import DTYPES, Value
 
 _ELEMENT = {dtype: code for code, dtype in DTYPES.items()}
+
+
+@cache
+def missing(op_type: str, version: int) -> str | None:
+    """Why ONNX's own domain has no such operator at this opset; None when it has."""
+    if defs.has(op_type, version, ""):
+        return None
+    since = [s.since_version for s in defs.get_all_schemas_with_history() if s.name == op_type and not s.domain]
+    if not since:
+        return "ONNX has no such operator"
+    return f"opset {version} doesn't have it; ONNX has it since opset {min(since)}"
 
 
 def body_of(

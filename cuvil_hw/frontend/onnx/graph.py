@@ -14,7 +14,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.onnx import control, custom
 from cuvil_hw.frontend.onnx.declared import contradictions
-from cuvil_hw.frontend.onnx.function import body_of
+from cuvil_hw.frontend.onnx.function import body_of, missing
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
@@ -145,12 +145,15 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
     label = node.name or next((o for o in node.output if o), "")
     loc = f'onnx node "{label}" ({node.op_type})'
     size.at(loc)
+    absent = None if domain or for_onnx(domain, node.op_type) is not None else missing(node.op_type, version)
     operands = [scope.values.get(i) if i else None for i in node.input]
     if any(i and v is None for i, v in zip(node.input, operands, strict=True)):
-        if not _known(node, domain):
-            scope.refusals.add(op_type, refusal_reason(domain, node.op_type), label)
+        if absent or not _known(node, domain):
+            scope.refusals.add(op_type, absent or refusal_reason(domain, node.op_type), label)
         return None
     try:
+        if absent:
+            raise Refused(absent)
         if not scope.budget.spend():
             raise Refused(f"loops unrolled and functions expanded make more than {MOST_NODES:,} nodes")
         folded = None if _known(node, domain) else _fold(node, domain, version, operands, emitter)

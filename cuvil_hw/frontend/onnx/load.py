@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -10,7 +11,9 @@ from onnx import TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.onnx.function import missing
 
+UNKNOWN = "unknown"  # a domain whose nodes the checker leaves alone
 OLDEST_OPSET = 7  # older models are converted: they broadcast by attributes
 
 
@@ -104,18 +107,27 @@ def _check(model: onnx.ModelProto, name: str) -> None:
 
 
 def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without three things that the checker rejects though they do no harm: ends without a type,
-    GroupNormalization-18, which a later ONNX declared deprecated, and foreign domains without an opset."""
+    """The model without four things that the checker rejects though they do no harm, or the importer says more of them:
+    ends without a type, GroupNormalization-18, which a later ONNX declared deprecated, foreign domains without an
+    opset, and operators that ONNX doesn't have."""
     ends = [*model.graph.input, *model.graph.output]
     old_norm = any(n.op_type == "GroupNormalization" for n in model.graph.node) and any(
         not o.domain and 18 <= o.version < 21 for o in model.opset_import
     )
-    foreign = {n.domain for n in model.graph.node if not n.domain.startswith("ai.onnx")}
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    nodes = list(_nodes(model.graph))
+    foreign = {n.domain for n in nodes if not n.domain.startswith("ai.onnx")}
     foreign -= {"", *(o.domain for o in model.opset_import)}
-    if not old_norm and not foreign and all(i.type.tensor_type.HasField("shape") for i in ends):
+    unknown = version is not None and any(_unknown(n, version) for n in nodes)
+    if not old_norm and not foreign and not unknown and all(i.type.tensor_type.HasField("shape") for i in ends):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    if unknown and version is not None:
+        foreign.add(UNKNOWN)
+        for node in _nodes(copy.graph):
+            if _unknown(node, version):
+                node.domain = UNKNOWN
     copy.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(foreign))
     for i in [*copy.graph.input, *copy.graph.output]:
         if i.type.WhichOneof("value") in (None, "tensor_type") and not i.type.tensor_type.HasField("shape"):
@@ -125,6 +137,19 @@ def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
         if not opset.domain:
             opset.version, copy.ir_version = 21, max(copy.ir_version, 10)
     return copy
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """All nodes, those of graphs inside nodes included."""
+    for node in graph.node:
+        yield node
+        for a in node.attribute:
+            for inner in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                yield from _nodes(inner)
+
+
+def _unknown(node: onnx.NodeProto, version: int) -> bool:
+    return node.domain in ("", "ai.onnx") and missing(node.op_type, version) is not None
 
 
 def _modern(model: onnx.ModelProto, name: str) -> onnx.ModelProto:

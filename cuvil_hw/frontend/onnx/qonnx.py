@@ -139,9 +139,9 @@ def bipolar(n: Node, version: int) -> Value:
     """scale where x ≥ 0, else -scale."""
     x = cast_to(n, n[0], "f32")
     if n[1].array is not None:
-        return signs(n, x, *parameters(n, 1), np.zeros((), np.float32))
-    scale = n.expand(cast_to(n, n[1], "f32"), x.shape)
-    return n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), scale, n.emit(e.Neg(), scale))
+        return signs(n, x, parameters(n, 1)[0], np.zeros((), np.float32))
+    spread = n.expand(cast_to(n, n[1], "f32"), x.shape)
+    return n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), spread, n.emit(e.Neg(), spread))
 
 
 def trunc(n: Node, version: int) -> Value:
