@@ -1,21 +1,19 @@
-"""Random functions with nested control flow: compiled ones give what Python gives, to the bit, and change what it changes."""
+"""Random functions with nested control flow: compiled, they give and change what they do in Python, to the bit."""
 
 from __future__ import annotations
 
 import copy
 import importlib.util
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from python_random import HEADER, function  # noqa: E402
-
 import cuvil  # noqa: E402
 from cuvil_hw.frontend.python import load, result  # noqa: E402
 from cuvil_hw.ir.program import evaluate  # noqa: E402
+from tests.unit.python_random import HEADER, function  # noqa: E402
 
 SEEDS = range(60)
 ON_CPU = (5, 12)

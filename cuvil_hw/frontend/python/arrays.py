@@ -114,7 +114,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if any((isinstance(x, torch.Tensor) and not x.ndim) or isinstance(x, Number) for x in value):
                 value = [Array.of(x) if isinstance(x, torch.Tensor | Number) else x for x in value]
             parts: Any = [Array.of(x) for x in value]
-            stacked = np.stack(parts)
+            stacked = _NUMPY.stack(parts)
             assert isinstance(stacked, Array)
             return stacked
         array = np.array(value)
