@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.errors import CuvilError
@@ -268,10 +268,11 @@ def _equal(found: Any, wanted: Expr, where: str, symbols: Mapping[Any, Expr], si
 
 
 def _followed(guard: Any, environment: Any, symbols: Mapping[Any, Expr], sizes: Sizes) -> list[Guard]:
-    where = str(guard.sloc) if getattr(guard, "sloc", None) is not None else ""
-    where = where.strip("()").partition(" in ")[0] if any(w in where for w in ("/", ".py")) else where
-    if any(word in str(guard.sloc) for word in _ABOUT_STRIDES):
+    place = getattr(guard, "sloc", None)
+    if any(word in str(place) for word in _ABOUT_STRIDES):
         return []
+    # Lines of torch's own say nothing to the user.
+    where = str(getattr(place, "maybe_user_loc", None) or "").partition(" in ")[0]
     try:
         return [Guard(r, where) for r in rules(environment.replace(guard.expr), symbols)]
     except Unfollowed:
@@ -280,12 +281,29 @@ def _followed(guard: Any, environment: Any, symbols: Mapping[Any, Expr], sizes: 
         return [Guard(Compare("==", symbol(n), whole(sizes[n])), where) for n in sorted(names)]
 
 
+def _output_extents(trace: Trace, sizes: Sizes) -> list[tuple[int, ...]]:
+    """Extents of the model's tensor outputs, as torch knows them; what can't be followed as numbers."""
+    exported = trace.exported
+    fakes = {n.name: n.meta.get("val") for n in exported.graph.nodes}
+    results = [s.arg.name for s in exported.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    found = []
+    for name in results:
+        if isinstance(fake := fakes.get(name), torch.Tensor):
+            named = _named_extents(fake, trace.symbols, sizes)
+            found.append(tuple(int(e) for e in fake.shape) if named is None else named)
+    return found
+
+
 def _look(
     traced: tuple[Trace, list[Guard]], make: Make, inputs: Mapping[str, Shape], domain: Domain, sizes: Sizes
 ) -> Look:
     trace, guards = traced
     program = make(sizes, trace, True)
-    outputs = tuple((n, tuple(map(of, kind.shape)), kind.dtype) for n, kind in program.outputs)
+    named = _output_extents(trace, sizes)
+    shapes = named if len(named) == len(program.outputs) else [kind.shape for _, kind in program.outputs]
+    outputs = tuple(
+        (n, tuple(map(of, shape)), kind.dtype) for (n, kind), shape in zip(program.outputs, shapes, strict=True)
+    )
     return Look(sizes, tuple(guards), outputs, trace, symbolic_text(program, inputs, domain, sizes))
 
 

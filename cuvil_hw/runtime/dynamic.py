@@ -45,7 +45,7 @@ class DynamicExecutable:
 
     Each size has a program of its own, all with the same weights: those listed (`Dim(…, sizes=…)`) are compiled ahead;
     any other at its first call, as long as the model is at hand (in the process that compiled it). The last KEEP of
-    these are kept. Without the model, other sizes go through the listed programs where that is exact (`program.batch`),
+    these are kept. Without the model, other sizes go through the listed programs where that is exact (`batch`),
     by cutting and padding; else they are refused.
     """
 
@@ -111,6 +111,16 @@ class DynamicExecutable:
             f"shape rules: {proof}",
         ]
         return report
+
+    @property
+    def proven(self) -> bool:
+        """Whether the model's shape rules were proven for all sizes; `report` says why not."""
+        return self.program.proven
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        """Dimensions along which every row stands alone (proven), so that sizes may be cut and padded."""
+        return self.program.batch
 
     @property
     def programs(self) -> dict[str, Artifact]:

@@ -193,9 +193,9 @@ def fitted(
         for d, extent in enumerate(shape):
             points = [(sizes, shapes[i][d]) for sizes, shapes in looks if d < len(shapes[i])]
             if not _agrees(extent, points):
-                extent = as_expr(_fit(points))
+                extent = as_expr(_fit(points, domain))
             else:
-                lines = [e for d in domain.dims if _agrees(e := symbol(d.name), points)] + [_fit(points)]
+                lines = [e for d in domain.dims if _agrees(e := symbol(d.name), points)] + [_fit(points, domain)]
                 extent = next((as_expr(e) for e in lines if _equal(whole(extent), e, domain)), extent)
             extents.append(extent)
         result.append(tuple(extents))
@@ -211,10 +211,13 @@ def _equal(extent: Expr, line: Expr, domain: Domain) -> bool:
     return UNKNOWN not in line.symbols and Question(domain).always(Compare("==", extent, line))
 
 
-def _fit(points: Sequence[tuple[Sizes, int]]) -> Expr:
-    for name in points[0][0]:
+def _fit(points: Sequence[tuple[Sizes, int]], domain: Domain) -> Expr:
+    """Three sizes make a line credible; fewer do where there are no more."""
+    for dim in domain.dims:
+        name = dim.name
         xs = {sizes[name]: number for sizes, number in points}
-        if len(xs) < 3:
+        few = 3 if dim.max is None else min(3, dim.max - dim.min + 1)
+        if len(xs) < max(few, 2):
             continue
         (x0, y0), (x1, y1) = list(xs.items())[:2]
         if (y1 - y0) % (x1 - x0):

@@ -155,7 +155,7 @@ def test_sizes_outside_are_refused_at_the_call(batched: DynamicExecutable, shape
 
 def test_what_a_program_with_open_shapes_says_of_itself(batched: DynamicExecutable) -> None:
     assert [str(p) for p in (*batched.inputs, *batched.outputs)] == ["x: (B, 3, 4, 4) f32", "y: (B, 5) f32"]
-    assert batched.program.proven
+    assert batched.proven
     assert {"B": 1} in batched.sizes
     assert {"B": 4} in batched.sizes
     report = batched.report
@@ -189,7 +189,7 @@ def test_unet_takes_every_height_and_width_that_keeps_it() -> None:
     rules = [cuvil.Constraint("H % 4 == 0"), "W % 4 == 0", "H <= 4*W"]
     program = cuvil.compile(unet(), "cpu", shapes={"x": (cuvil.Dim("N", 1, 2), 3, h, w)}, constraints=rules)
     assert isinstance(program, DynamicExecutable)
-    assert program.program.proven
+    assert program.proven
     assert str(program.outputs[0]) == "y: (N, 2, H, W) f32"
     for shape in ((1, 3, 4, 4), (2, 3, 64, 16), (1, 3, 12, 64)):
         check(program, unet(), x=draw(*shape))
@@ -204,7 +204,7 @@ def test_attention_over_any_length() -> None:
     program = cuvil.compile(attention(), "cpu", shapes=dims)
     assert isinstance(program, DynamicExecutable)
     assert [str(p) for p in program.outputs] == ["y: (B, S, 3) f32", "y1: (B, 8) f32"]
-    assert program.program.proven
+    assert program.proven
     for batch, length in ((1, 1), (4, 32), (3, 7)):
         check(program, attention(), ids=np.random.default_rng(0).integers(0, 20, (batch, length)))
 
@@ -264,7 +264,7 @@ def only_listed(net: Any, tmp_path: Path, **options: Any) -> DynamicExecutable:
 
 def test_without_the_model_a_batch_is_cut_and_padded_where_rows_stand_alone(tmp_path: Path) -> None:
     program = only_listed(conv_net(), tmp_path, shapes={"batch": cuvil.Dim("B", 1, 64, sizes=(2, 4))})
-    assert program.program.batch == ("B",)
+    assert program.batch == ("B",)
     for batch in (1, 2, 3, 4, 7, 64):
         check(program, conv_net(), x=draw(batch, 3, 4, 4))
     assert program.sizes == ({"B": 2}, {"B": 4})
@@ -286,7 +286,7 @@ def test_without_the_model_rows_that_touch_are_refused_not_padded(nodes: Nodes, 
     weights = {"zero": np.array(0), "minus": np.array([-1]), "ends": np.array([-9999]), "axes": np.array([0])}
     net = model(nodes, {"x": ["n", 3]}, 1, weights)
     program = only_listed(net, tmp_path, shapes={"n": cuvil.Dim("N", 1, 64, sizes=(2, 8))})
-    assert program.program.batch == ()
+    assert program.batch == ()
     check(program, net, x=draw(8, 3))
     with pytest.raises(InputError, match="no program for N=3; nearest are N=2 or N=8"):
         program(draw(3, 3))
