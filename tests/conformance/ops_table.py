@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from cuvil_hw.profile import load_profile
 from tests.conformance.onnx_targets import TARGETS, Outcome
 
+ADVICE = "quantize the model (precision int8 or fixed<W,I>)"
 HEAD = """# ONNX operators
 
 Written by `make docs-ops` from a run of ONNX's own {cases:,} node tests ({version}); don't edit. Of them
 {reference:,} pass on the reference and {cpu:,} on the cpu target. Those of operators that models at the edge use,
-without `_expanded` ones, are {edge:,} cases and run on every target: {targets}. A simulator stands for each target but
-cpu ([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
+without `_expanded` ones, run on every target. A simulator stands for each target but cpu
+([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
+
+Of {edge:,} cases on every target {targets}.
 
 A case counts as passed within the tolerance that it states. {constants:,} of those that pass have operands that
 Cuvil wants to be constant (axes, shapes, …) as initializers, the last column says which. `_expanded` cases, in which
@@ -44,7 +47,7 @@ def markdown(outcomes: Sequence[Outcome], version: str) -> str:
         edge=len(edge),
         targets=", ".join(f"{sum(o.passed(c) for o in edge):,} pass on {c}" for c in TARGETS),
         constants=sum(bool(o.constants) and o.passed("cpu") for o in outcomes),
-        profiles=", ".join(f"{column} is {load_profile(target).name}" for column, target in TARGETS.items()),
+        profiles=", ".join(f"{c} is {load_profile(t).name}" for c, t in TARGETS.items() if c != "cpu"),
         heads=" | ".join(columns),
         rules="--:|" * len(columns),
     )
@@ -66,11 +69,16 @@ def _refused_by(target: str, outcomes: Sequence[Outcome]) -> str:
     found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for o in outcomes:
         if target in o.on and o.passed("reference") and not o.passed(target):
-            found[reason(o.on[target].why)][o.case.op] += 1
+            found[_kind(o.on[target].why)][o.case.op] += 1
     lines = [
         f"- {why}: {', '.join(f'{op} ({n})' for op, n in sorted(ops.items()))}\n" for why, ops in sorted(found.items())
     ]
     return f"\n## What {target} doesn't take, and why\n\n{''.join(lines)}" if lines else ""
+
+
+def _kind(why: str) -> str:
+    """The reason without the name of the op that it begins with, and without advice."""
+    return re.sub(r"^\w+ (?=works on|has a tensor)", "", reason(why)).removesuffix(f"; {ADVICE}")
 
 
 def reason(why: str) -> str:
