@@ -57,7 +57,10 @@ def load_torch(
     aten_custom.enter()
     forward: Callable[..., Any] | None = None
     if shapes and not isinstance(module, ExportedProgram):
-        raise CuvilError("shapes is for ONNX models; the shapes of a torch model are those of its example inputs")
+        raise CuvilError(
+            "shapes is for ONNX models; the shapes of a torch model are those of its example inputs, except for extents "
+            "that a cuvil.Dim leaves open"
+        )
     if isinstance(module, ExportedProgram):
         title, exported = "model", _sized(module, example_inputs, shapes or {})
     elif example_inputs is None:

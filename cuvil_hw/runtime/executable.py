@@ -85,6 +85,11 @@ class Executable:
 
     def __init__(self, artifact: Artifact, interface: str | None = None) -> None:
         """Raises ArtifactError when the parts of the artifact don't go together."""
+        if "open" in artifact.manifest.info:
+            raise ArtifactError(
+                f"{artifact.manifest.model}: has open shapes: one program for each size; take one of them by "
+                "cuvil.load(path).at(…)"
+            )
         self.artifact = artifact
         self.interface = interface if interface is not None else artifact.manifest.interface
         constants = artifact.constants()

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import cuvil
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.ir.program import parse
-from cuvil_hw.runtime import dynamic
+from cuvil_hw.runtime import artifact, dynamic
 from cuvil_hw.runtime.dynamic import DynamicExecutable
+from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.split import parts
 
 Nodes = list[onnx.NodeProto]
@@ -243,6 +244,8 @@ def test_saved_and_loaded(batched: DynamicExecutable, tmp_path: Path) -> None:
     loaded.close()
     with pytest.raises(DeviceError, match="closed"):
         loaded(x)
+    with pytest.raises(ArtifactError, match="open shapes"):
+        Executable(artifact.read(tmp_path / "net.cuvil"))
 
 
 def test_weights_are_stored_once(tmp_path: Path) -> None:
