@@ -58,7 +58,7 @@ def load_torch(
     forward: Callable[..., Any] | None = None
     if shapes and not isinstance(module, ExportedProgram):
         raise CuvilError(
-            "shapes is for ONNX models; the shapes of a torch model are those of its example inputs, except for extents "
+            "shapes is for ONNX models; the shapes of a torch model are those of its example inputs, but for extents "
             "that a cuvil.Dim leaves open"
         )
     if isinstance(module, ExportedProgram):
