@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend import aten_table  # noqa: F401  (fills the table)
-from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw.frontend.aten import DTYPES, TABLE, Emitter, Refused, Value, type_of_tensor
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.types import TensorType
@@ -107,8 +107,6 @@ class Walk:
                 if arithmetic(target):
                     return target(*args)  # type: ignore[operator]
             e.results = _types(fake(node))
-            if e.results and not any(kind.size for kind in e.results):
-                return _placeholder(node, e)  # without elements there is nothing to compute, whatever the op
             if label not in TABLE:
                 raise Refused("no level1 form")
             if poisoned:
@@ -116,7 +114,8 @@ class Walk:
             known = merged(label, args)
             return annotated(TABLE[label](e, *args), e.results) if known is None else known
         except (Refused, ShapeError) as error:
-            self.refusals.add(label, str(error), self.loc)
+            if not _empty(node):
+                self.refusals.add(label, str(error), self.loc)
             return _placeholder(node, e)
 
     def _getitem(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
@@ -223,6 +222,15 @@ def _types(value: Any) -> tuple[TensorType, ...]:
     """Types of a node's tensor results. Raises Refused."""
     fakes = value if isinstance(value, list | tuple) else [value]
     return tuple(type_of_tensor(f) for f in fakes if isinstance(f, torch.Tensor))
+
+
+def _empty(node: torch.fx.Node) -> bool:
+    """Whether no result has elements: then there is nothing to compute, whatever the op."""
+    results = fake(node) if isinstance(fake(node), list | tuple) else [fake(node)]
+    return bool(results) and all(
+        isinstance(r, torch.Tensor) and r.dtype in DTYPES and any(type(n) is int and n == 0 for n in r.shape)
+        for r in results
+    )
 
 
 def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
