@@ -129,7 +129,7 @@ def function(seed: int, name: str) -> str:
     for line in ("c = a - b", "p = a.sum() * 0.5", "q = b[1] + 0.25", "n, m = 0, 1"):
         writer.put(1, line)
     for _ in range(writer.rng.randint(3, 5)):
-        writer.statement(1, 3, False)
+        writer.statement(1, 2, False)
     writer.put(1, "return a + b * 0.5 + c + p * q * 0.5, n + m")
     return "\n".join(writer.lines) + "\n"
 

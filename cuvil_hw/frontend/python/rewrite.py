@@ -46,10 +46,9 @@ class _Loop:
 def rewritten(node: Definition) -> ast.FunctionDef:
     """The definition with its control flow rewritten, without decorators; a lambda as a function that returns."""
     if isinstance(node, ast.Lambda):
-        stmt = ast.copy_location(ast.Return(node.body), node.body)
-        node = ast.FunctionDef(
-            "_lambda", node.args, [stmt], [], None, None, lineno=node.lineno, col_offset=node.col_offset
-        )
+        result = ast.copy_location(ast.Return(node.body), node.body)
+        named = ast.FunctionDef("_lambda", node.args, [result], [], None, None)
+        node = ast.copy_location(named, node)
     assert isinstance(node, ast.FunctionDef)
     tracked = frozenset(assigned(node.body)) | set(parameters(node.args))
     rewriter = _Rewriter(tracked)
@@ -63,8 +62,7 @@ def rewritten(node: Definition) -> ast.FunctionDef:
         if a is not None:
             a.annotation = None
     body = rewriter.function_body(node)
-    result = ast.FunctionDef(node.name, arguments, body, [], None, None)
-    return ast.copy_location(result, node)
+    return ast.copy_location(ast.FunctionDef(node.name, arguments, body, [], None, None), node)
 
 
 class _Rewriter(ast.NodeTransformer):
