@@ -108,8 +108,8 @@ def recurrent(
         for d in range(directions):
             i = layer * directions + d
             wx, wh, *rest = params[i * each : (i + 1) * each]
-            bias = (rest[0], rest[1]) if biases else (None, None)
-            weights = Weights(wx, wh, *bias, rest[2 * biases] if len(rest) > 2 * biases else None)
+            x_bias, h_bias = (rest[0], rest[1]) if biases else (None, None)
+            weights = Weights(wx, wh, x_bias, h_bias, rest[2 * biases] if len(rest) > 2 * biases else None)
             state = tuple(_row(e, v, i) for v in initial)
             y, state = _direction(e, step, weights, x, state, d == 1)
             sides.append(y)
