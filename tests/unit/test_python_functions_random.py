@@ -15,7 +15,7 @@ from cuvil_hw.frontend.python import load, result  # noqa: E402
 from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.unit.python_random import HEADER, function  # noqa: E402
 
-SEEDS = range(40)
+SEEDS = range(20)
 ON_CPU = (5, 12)
 CALLS = 4
 
