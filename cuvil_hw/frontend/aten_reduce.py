@@ -58,6 +58,8 @@ def _enter_extreme(target: str, value: type[Any], position: type[Any]) -> None:
 
 def _enter_truth(target: str, op: type[Any]) -> None:
     def truth(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+        if not e.type(x).size:  # of nothing a maximum is the lowest integer, which is no truth value
+            return e.splat(op is rd.ReduceMin, e.out)
         flags = e.cast(e.cast(x, "bool"), "i8")
         return e.cast(reduced(e, op, flags, dims, keepdim), e.out.dtype)
 

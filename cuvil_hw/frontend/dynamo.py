@@ -153,11 +153,11 @@ class _Graph:
             if i in self._weights:
                 parts.append(id(a) if i in self._parameters else None)
             elif i in self._scalars:
-                parts.append((float, a.item()))
+                parts.append((float, float(a.item()).hex()))  # NaN is itself, and the zeros differ
             elif isinstance(a, torch.Tensor):
                 parts.append((a.shape, a.stride(), a.dtype))
             else:
-                parts.append((type(a), a))
+                parts.append((type(a), a.hex() if isinstance(a, float) else a))
         return tuple(parts)
 
     def _current(self, found: _Program, args: Sequence[Any]) -> bool:

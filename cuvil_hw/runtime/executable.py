@@ -25,7 +25,7 @@ from cuvil_hw.runtime import calling, canonical, registry, signature
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
-from cuvil_hw.runtime.inputs import as_array, bind, check_writable, is_tensor, to_tensor, write_back
+from cuvil_hw.runtime.inputs import as_array, bind, check_apart, check_writable, is_tensor, to_tensor, write_back
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ class Executable:
         arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
         for write in self._calling.writes:
             check_writable(values[write.input], arrays[write.input], write.input)
+            check_apart(values, write.input)
         n = self._samples(arrays)
         with self._keeping() as kept, self._using() as loaded:
             stacks = self._stack(arrays | kept, n)

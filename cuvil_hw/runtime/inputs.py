@@ -145,6 +145,32 @@ def check_writable(value: Any, array: Array, name: str) -> None:
         raise InputError(f"input {name!r}: the model writes into it, but it is {what}; give a copy")
 
 
+def check_apart(values: Mapping[str, Any], name: str) -> None:
+    """Raises InputError when the input `name`, which the model writes into, shares memory with another one: in PyTorch
+    the other one would change in the midst of the call, here each has the value that it was given."""
+    memory = _memory(values[name])
+    for other, value in values.items():
+        if other != name and _overlap(memory, _memory(value)):
+            raise InputError(
+                f"input {name!r}: the model writes into it, and input {other!r} has the same memory; give a copy of one"
+            )
+
+
+def _memory(value: Any) -> Array | None:
+    if is_tensor(value):
+        return _from_tensor(value, "")
+    return value if isinstance(value, np.ndarray) else None
+
+
+def _overlap(a: Array | None, b: Array | None) -> bool:
+    if a is None or b is None:
+        return False
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))
+    except np.exceptions.TooHardError:
+        return True
+
+
 def write_back(value: Any, stack: Array) -> None:
     """Put `stack` (N, *shape) into the caller's tensor or array."""
     if is_tensor(value):
