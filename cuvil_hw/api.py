@@ -21,12 +21,12 @@ from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
-from cuvil_hw.runtime.registry import load_adapter
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
 from cuvil_hw.shapes.constraint import Constraint
+from cuvil_hw.target_check import adapter_for
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
@@ -103,12 +103,13 @@ def compile(
     `interface`: of the device that the result opens ("hw",
     "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
 
-    Raises ProfileError, Unsupported (with all refused ops), DoesNotFit (layer, axis, need, limit, nearest fit),
+    Raises ProfileError (also for settings that the adapter doesn't know), Unsupported (with all refused ops),
+    DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
     step = _steps(progress)
     profile = at_level(load_profile(target), opt_level)
-    adapter = load_adapter(profile.adapter)
+    adapter = adapter_for(profile, interface)
     step("import the model")
     if opens_shapes(model, example_inputs, shapes, constraints):
         if state:
@@ -161,7 +162,7 @@ def compile_all(
     for label, profile in wanted.items():
         step = _steps(progress(label) if progress is not None else None)
         try:
-            adapter = load_adapter(profile.adapter)
+            adapter = adapter_for(profile, interface)
             made[label] = compile_program(program.clone(), profile, adapter, calibration, precision, interface, step)
         except CuvilError as e:
             if done is None:

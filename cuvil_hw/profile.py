@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 
 from cuvil_hw.data import folder
 from cuvil_hw.errors import ProfileError
-from cuvil_hw.profile_file import Located, Problem, ProfileFile, fail, near, read
+from cuvil_hw.profile_file import Located, Problem, ProfileFile, fail, near, read, scan
 from cuvil_hw.runtime import registry
 from cuvil_hw.schedule.resources import RULES, Axis
 
@@ -123,7 +123,9 @@ def load_profile(target: str | Path | Profile) -> Profile:
         expected = "the name of a target, the path of a .yaml file, or a Profile"
         raise ProfileError(repr(target), None, "target", f"is a {type(given).__name__}, expected {expected}")
     if isinstance(target, Path) or target.endswith((".yaml", ".yml")):
-        return _assemble(_chain(Path(target)), str(target))
+        read_in, _, problems = draft(Path(target))
+        fail(Path(target), problems)
+        return read_in
     path = _builtin_path(target)
     if path is not None:
         return _builtin(path)
@@ -139,9 +141,20 @@ def builtin_profiles() -> list[Profile]:
     return [_builtin(path) for path in _builtin_files()]
 
 
+def draft(path: Path) -> tuple[Profile, ProfileFile, list[Problem]]:
+    """The profile in a file as far as it can be read, the file itself, and everything that is wrong with it.
+
+    Raises ProfileError when there is nothing to read, or a file that it extends is wrong."""
+    problems: list[Problem] = []
+    chain = _chain(path, problems)
+    return _assemble(chain, str(path), problems), chain[-1], problems
+
+
 @cache
 def _builtin(path: Path) -> Profile:
-    return _assemble(_chain(path), path.stem)
+    profile, _, problems = draft(path)
+    fail(path, problems)
+    return replace(profile, source=path.stem)
 
 
 def _builtin_files() -> list[Path]:
@@ -175,43 +188,61 @@ def _unknown(name: str) -> str:
     return f"unknown target; {hint}known: {', '.join(sorted(known))}; or give a path that ends in .yaml"
 
 
-def _chain(path: Path, derived: tuple[ProfileFile, ...] = ()) -> tuple[ProfileFile, ...]:
-    """The file and everything it extends, most basic first."""
-    document = read(path)
-    files = (document, *derived)
-    parent = document.values.get("extends")
-    if parent is None:
-        return files
-    if parent.value.endswith((".yaml", ".yml")):
-        base = path.parent / parent.value
-        if not base.is_file():
-            raise ProfileError(str(path), parent.line, "extends", f"no such file: {base}")
-    else:
-        found = _builtin_path(parent.value)
-        if found is None:
-            raise ProfileError(str(path), parent.line, "extends", _unknown(parent.value))
-        base = found
-    if any(f.path.resolve() == base.resolve() for f in files):
-        trail = " → ".join([*(f.path.name for f in reversed(files)), base.name])
-        raise ProfileError(str(path), parent.line, "extends", f"circular: {trail}")
-    return _chain(base, files)
+def _chain(path: Path, problems: list[Problem]) -> tuple[ProfileFile, ...]:
+    """The file and everything it extends, most basic first. What is wrong with the file itself becomes `problems`;
+    a mistake in what it extends is a ProfileError that names that one."""
+    files: list[ProfileFile] = []
+    while True:
+        document, found = scan(path)
+        if files:
+            fail(path, found)
+        else:
+            problems += found
+        files.insert(0, document)
+        parent = document.values.get("extends")
+        if parent is None:
+            return tuple(files)
+        base, wrong = _base(path, parent.value)
+        if base is not None and any(f.path.resolve() == base.resolve() for f in files):
+            wrong = f"circular: {' → '.join([*(f.path.name for f in reversed(files)), base.name])}"
+        if base is None or wrong:
+            problem = Problem(parent.line, "extends", wrong)
+            if document is not files[-1]:
+                fail(path, [problem])
+            problems.append(problem)
+            return tuple(files)
+        path = base
 
 
-def _assemble(chain: tuple[ProfileFile, ...], source: str) -> Profile:
-    """Later files override earlier ones key by key; `name` and `aliases` are never inherited."""
+def _base(path: Path, extends: str) -> tuple[Path | None, str]:
+    """The file that `path` extends; or None, and why."""
+    if extends.endswith((".yaml", ".yml")):
+        base = path.parent / extends
+        return (base, "") if base.is_file() else (None, f"no such file: {base}")
+    found = _builtin_path(extends)
+    return (found, "") if found is not None else (None, _unknown(extends))
+
+
+def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[Problem]) -> Profile:
+    """Later files override earlier ones key by key; `name` and `aliases` are never inherited. Adds to `problems` what
+    is missing; nothing about keys that were found wrong before."""
     last = chain[-1]
-    problems: list[Problem] = []
+    known = {p.key for p in problems}
     values: dict[str, Located] = {}
     fields: dict[str, dict[str, Located]] = {}
     lines: dict[str, int] = {}
     settings: dict[str, Setting] = {}
+
+    def wrong(line: int | None, key: str, text: str) -> None:
+        if key not in known and "extends" not in known:
+            problems.append(Problem(line, key, text))
+
     for document in chain:
         values.update(document.values)
         for axis, entry in document.resources.items():
             if entry is None:
                 if fields.pop(axis, None) is None:
-                    where = f"resources.{axis}"
-                    problems.append(Problem(document.lines[axis], where, "removes an axis that isn't inherited"))
+                    wrong(document.lines[axis], f"resources.{axis}", "removes an axis that isn't inherited")
             else:
                 fields[axis] = {**fields.get(axis, {}), **entry}
                 lines[axis] = document.lines[axis]
@@ -219,12 +250,11 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str) -> Profile:
             if located.value is not None:
                 settings[key] = located.value
             elif settings.pop(key, None) is None:
-                problems.append(Problem(located.line, f"settings.{key}", "removes a setting that isn't inherited"))
+                wrong(located.line, f"settings.{key}", "removes a setting that isn't inherited")
     for key in ("adapter", "clock_mhz"):
         if key not in values:
-            problems.append(Problem(None, key, "missing" if len(chain) == 1 else "missing here and in what it extends"))
-    axes = tuple(_axis(name, entry, lines[name], problems) for name, entry in fields.items())
-    fail(last.path, problems)
+            wrong(None, key, "missing" if len(chain) == 1 else "missing here and in what it extends")
+    axes = tuple(_axis(name, entry, lines[name], wrong) for name, entry in fields.items())
 
     def text(key: str) -> str:
         return str(values[key].value) if key in values else ""
@@ -235,7 +265,7 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str) -> Profile:
         adapter=text("adapter"),
         description=text("description"),
         part=text("part"),
-        clock_hz=values["clock_mhz"].value * 1e6,
+        clock_hz=values["clock_mhz"].value * 1e6 if "clock_mhz" in values else 0.0,
         axes=axes,
         settings=settings,
         source=source,
@@ -244,13 +274,15 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str) -> Profile:
     )
 
 
-def _axis(name: str, entry: Mapping[str, Located], line: int, problems: list[Problem]) -> Axis:
+def _axis(
+    name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[int | None, str, str], None]
+) -> Axis:
     rule, use, unit = KNOWN_AXES.get(name, ("", 1.0, ""))
     if "limit" not in entry:
-        problems.append(Problem(line, f"resources.{name}.limit", "missing"))
+        wrong(line, f"resources.{name}.limit", "missing")
     if "rule" not in entry and not rule:
         text = f"missing: {name} is not a well-known axis{near(name, tuple(KNOWN_AXES))} (rules: {', '.join(RULES)})"
-        problems.append(Problem(line, f"resources.{name}.rule", text))
+        wrong(line, f"resources.{name}.rule", text)
 
     def get(key: str, default: object) -> Any:
         return entry[key].value if key in entry else default

@@ -68,8 +68,10 @@ def near(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {match[0]}?" if match else ""
 
 
-def read(path: Path) -> ProfileFile:
-    """Read and check one file by itself (what it extends is not looked at). Raises ProfileError."""
+def scan(path: Path) -> tuple[ProfileFile, list[Problem]]:
+    """One file by itself (what it extends is not looked at), and what is wrong with it; wrong values are left out.
+
+    Raises ProfileError when there is no file, or no YAML map in it."""
     root = _compose(path)
     problems: list[Problem] = []
     top = _mapping(root, "", KEYS, problems)
@@ -93,8 +95,14 @@ def read(path: Path) -> ProfileFile:
             problems.append(Problem(values[key].line, key, text))
     resources, lines = _resources(top.get("resources"), problems)
     settings = _settings(top.get("settings"), problems)
+    return ProfileFile(path, values, resources, settings, lines), problems
+
+
+def read(path: Path) -> ProfileFile:
+    """`scan` of a file that must be right. Raises ProfileError with all problems."""
+    document, problems = scan(path)
     fail(path, problems)
-    return ProfileFile(path, values, resources, settings, lines)
+    return document
 
 
 def _compose(path: Path) -> Node:

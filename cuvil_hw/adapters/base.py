@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cuvil_hw.ops.base import Op
     from cuvil_hw.types import TensorType
 
+# What a setting of a profile may be: one of some values, or anything of a type. Numbers are above 0.
+SettingKind = tuple[str | int, ...] | type[str] | type[int] | type[float] | type[bool] | type[tuple[object, ...]]
+
 
 @dataclass(frozen=True)
 class Golden:
@@ -57,6 +60,14 @@ class Adapter(Protocol):
     @property
     def axes(self) -> tuple[str, ...]:
         """The resources for which a profile must give limits."""
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Of all the devices that `open` knows; asking for another fails before anything is compiled."""
+
+    @property
+    def settings(self) -> Mapping[str, SettingKind]:
+        """The settings that a profile may have beside `precision` and `opt_level`, by name; others are refused."""
 
     @property
     def float_ends(self) -> bool:

@@ -16,7 +16,7 @@ from cuvil_hw.partition import Partition
 from cuvil_hw.precision import choose_precision
 from cuvil_hw.profile import Profile
 from cuvil_hw.quant.calibrate import Range, Statistics, digest, numbered
-from cuvil_hw.runtime.registry import load_adapter
+from cuvil_hw.target_check import adapter_for
 
 ASSUMED = "ranges of values assumed, as no calibration data was given"
 
@@ -50,7 +50,7 @@ def coverage(
     `statistics`: what runs where doesn't depend on them."""
     note = ""
     try:
-        adapter = load_adapter(profile.adapter)
+        adapter = adapter_for(profile, None)
         try:
             chosen = choose_precision(program, precision, statistics is not None, profile)
         except CuvilError:

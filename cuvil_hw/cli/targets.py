@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from cuvil_hw.cli.output import console, print_json, show_table
-from cuvil_hw.errors import CuvilError, ProfileError
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
-from cuvil_hw.profile_file import read
 from cuvil_hw.report import words
+from cuvil_hw.target_check import check_file
 
 app = typer.Typer(help="List, show and check targets.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -73,43 +72,11 @@ def check_target(
 
     Example: cuvil targets check my_board.yaml
     """
-    profile = check(file)
+    profile = check_file(file)
     if json:
         print_json({"file": str(file), "valid": True, "target": to_json(profile)})
     else:
         console().print(f"{file}: valid, {profile.name} for adapter {profile.adapter}", markup=False, soft_wrap=True)
-
-
-def check(file: Path) -> Profile:
-    """The profile in a file. Raises ProfileError with file, line and key."""
-    from cuvil_hw.quant.schemes import parse_precision
-    from cuvil_hw.runtime import registry
-
-    if file.suffix not in (".yaml", ".yml"):
-        raise ProfileError(str(file), None, "file", "a target profile is a .yaml file")
-    profile = load_profile(file)
-    document = read(file)
-    place = document.values.get("adapter") or document.values.get("extends")
-    line = place.line if place is not None else None
-    try:
-        registry.find(registry.ADAPTERS, profile.adapter)
-    except CuvilError as e:
-        raise ProfileError(str(file), line, "adapter", str(e)) from e
-    if "precision" in profile.settings:
-        setting = document.settings.get("precision")
-        try:
-            parse_precision(profile.setting("precision", ""))
-        except CuvilError as e:
-            raise ProfileError(str(file), setting.line if setting else line, "settings.precision", str(e)) from e
-    adapter = registry.load_adapter(profile.adapter)
-    have = {axis.name for axis in profile.axes}
-    missing = [name for name in adapter.axes if name not in have]
-    if missing:
-        first = min(document.lines.values(), default=line)
-        listed = ", ".join(sorted(have)) or "none"
-        problem = f"adapter {profile.adapter} needs a limit for {', '.join(missing)}; the profile has {listed}"
-        raise ProfileError(str(file), first, f"resources.{missing[0]}", problem)
-    return profile
 
 
 def to_json(profile: Profile) -> dict[str, Any]:

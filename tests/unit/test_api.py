@@ -22,6 +22,7 @@ from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ProfileError, To
 from cuvil_hw.golden import SAMPLES, golden
 from cuvil_hw.ir.program import Builder, ConstantStore, Program, evaluate, parse
 from cuvil_hw.profile import load_profile
+from cuvil_hw.runtime import registry
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.types import TensorType
@@ -257,11 +258,11 @@ class Lazy(CpuAdapter):
 
 
 def test_errors_of_an_adapter_name_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "load_adapter", lambda name: Picky())
+    monkeypatch.setattr(registry, "load_adapter", lambda name: Picky())
     with pytest.raises(CuvilError, match="no cost model") as caught:
         cuvil.compile(Net(), "cpu", X)
     assert caught.value.__notes__[0].startswith("at layer max_pool_1 (test_api.py:")
-    monkeypatch.setattr(api, "load_adapter", lambda name: Lazy())
+    monkeypatch.setattr(registry, "load_adapter", lambda name: Lazy())
     with pytest.raises(CuvilError, match="adapter cpu has no schedule for layer conv_0"):
         cuvil.compile(Net(), "cpu", X)
 

@@ -104,7 +104,7 @@ BOARD = "schema: cuvil-profile/1\nname: b\nextends: pynq-z2\nsettings:\n  {}\n"
 def test_stream_widths_that_no_dma_has(tmp_path: Path, bits: int) -> None:
     board = tmp_path / "b.yaml"
     board.write_text(BOARD.format(f"axi_stream_bits: {bits}"))
-    with pytest.raises(cuvil.ProfileError, match=rf"b\.yaml: settings\.axi_stream_bits: {bits} is not one of 8, 16"):
+    with pytest.raises(cuvil.ProfileError, match=rf"b\.yaml:5: settings\.axi_stream_bits: {bits} is not one of 8, 16"):
         compiled(linear(), target=board)
 
 

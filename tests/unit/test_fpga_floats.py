@@ -28,6 +28,7 @@ from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.partition import split
 from cuvil_hw.precision import choose_precision
 from cuvil_hw.profile import load_profile
+from cuvil_hw.runtime.registry import load_adapter
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
 from cuvil_hw.types import TensorType
 from tests.unit import fpga_runner
@@ -167,7 +168,7 @@ def test_other_floats_are_refused_with_a_reason(dtype: str, target: str) -> None
     program = b.finish([("y", b.op(ops.Exp(), b.op(ops.Relu(), b.input(0))))])
     profile = load_profile(target)
     with pytest.raises(Unsupported, match=rf"works on {dtype}; of floats the fabric of {profile.name} computes f32"):
-        api.divide(program, api.load_adapter(profile.adapter), profile)
+        api.divide(program, load_adapter(profile.adapter), profile)
 
 
 def test_weights_that_padding_would_spoil() -> None:

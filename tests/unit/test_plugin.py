@@ -125,9 +125,9 @@ def test_the_solver_keeps_to_the_plugins_own_resource(plugin: Path, network: tup
 
 @pytest.mark.needs("pip", "hatchling", "typer")
 def test_the_command_line_knows_it(plugin: Path) -> None:
-    from cuvil_hw.cli.targets import check
+    from cuvil_hw.target_check import check_file
 
-    assert check(BOARD) == load_profile(BOARD)
+    assert check_file(BOARD) == load_profile(BOARD)
     assert registry.find(registry.DEVICES, "toy").package == "cuvil-toy"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.agilex.device import open_device
+from cuvil_hw.adapters.agilex.device import INTERFACES, open_device
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.project import project
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.fpga.adapter import Streaming
 from cuvil_hw.adapters.fpga.cost import Fabric
 from cuvil_hw.adapters.fpga.ports import memory_ports
@@ -26,7 +27,9 @@ MEMORY_BITS = 64  # of the host's memory that one port moves a cycle, for the co
 
 class AgilexAdapter(Streaming):
     name = "agilex"
+    interfaces = INTERFACES
     axes = ("alm", "ff", "m20k", "mlab", "dsp")
+    settings: ClassVar[Mapping[str, SettingKind]] = {"stall_s": float}
 
     def fabric(self, profile: Profile) -> Fabric:
         return AGILEX7

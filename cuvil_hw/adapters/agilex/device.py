@@ -21,7 +21,7 @@ from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
 
-INTERFACES = "sim, sim-depth, sim-pocl, sim-sycl and null"
+INTERFACES = ("hw", "sim", "sim-depth", "sim-pocl", "sim-sycl", "null")
 CHUNK_BYTES = 1 << 22  # of ports and streams in one call
 MOST_SAMPLES = 64
 
@@ -47,7 +47,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
             raise ToolNotFound(
                 f"board driver for {name}", "run on a card", "it comes with a later version; use interface='sim'"
             )
-    raise CuvilError(f"{name} has no interface {interface!r}; it has {INTERFACES}")
+    raise CuvilError(f"{name} has no interface {interface!r}; it has {', '.join(INTERFACES)}")
 
 
 class OpenClDevice:

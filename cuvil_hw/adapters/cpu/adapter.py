@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.cpu import cost
-from cuvil_hw.adapters.cpu.device import ABI_VERSION, LIBRARY, machine_of, open_device
+from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of, open_device
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import Refusal, Unsupported
@@ -54,8 +54,10 @@ class CpuAdapter:
 
     name = "cpu"
     interface = "hw"
+    interfaces = INTERFACES
     float_ends = False
     axes = ()
+    settings: ClassVar[Mapping[str, SettingKind]] = {"cc": str, "march": str, "run": str}
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile

@@ -21,6 +21,7 @@ from cuvil_hw.runtime.null import NullLoaded
 
 ABI_VERSION = 1
 LIBRARY = "model.so"
+INTERFACES = ("hw", "null")
 _ALIGN = 64
 # /proc/cpuinfo's names of what a program compiled for a level of the x86-64 psABI may use beyond the baseline.
 _LEVEL_2 = ("cx16", "popcnt", "sse4_1", "sse4_2", "ssse3")
@@ -31,8 +32,8 @@ CPU_FLAGS: Mapping[str, tuple[str, ...]] = {"x86-64-v2": _LEVEL_2, "x86-64-v3": 
 
 def open_device(profile: Mapping[str, Any], interface: str) -> CpuDevice:
     """ "hw": this processor; "null": computes nothing. Raises CuvilError for another interface, or another machine."""
-    if interface not in ("hw", "null"):
-        raise CuvilError(f"a CPU target has no interface {interface!r}; it has: hw, null")
+    if interface not in INTERFACES:
+        raise CuvilError(f"a CPU target has no interface {interface!r}; it has {', '.join(INTERFACES)}")
     machine = machine_of(str(profile.get("settings", {}).get("cc", "")))
     if interface == "hw" and machine != platform.machine():
         raise CuvilError(_foreign(str(profile.get("name", "this target")), machine))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from xdsl.dialects import gpu
@@ -13,10 +13,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.cuda import cost
 from cuvil_hw.adapters.cuda.arch import STATIC_SHARED_BYTES, WARP
-from cuvil_hw.adapters.cuda.device import open_device
+from cuvil_hw.adapters.cuda.device import INTERFACES, open_device
 from cuvil_hw.adapters.cuda.measure import measure
 from cuvil_hw.adapters.cuda.product import contiguous, dot4_fits, product_of
 from cuvil_hw.adapters.cuda.threads import COMBINE, lower_threads
@@ -58,8 +58,15 @@ class CudaAdapter:
 
     name = "cuda"
     interface = "sim"
+    interfaces = INTERFACES
     float_ends = False
     axes = ("shared", "registers", "threads")
+    settings: ClassVar[Mapping[str, SettingKind]] = {
+        "sms": int,
+        "lanes_per_sm": int,
+        "threads_per_sm": int,
+        "bandwidth_gb_s": float,
+    }
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile

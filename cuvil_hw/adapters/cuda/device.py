@@ -16,6 +16,9 @@ from cuvil_hw.runtime.null import NullDevice
 SOURCE = "model.cu"
 
 
+INTERFACES = ("hw", "sim", "sim-check", "null")
+
+
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     """ "sim": emitted kernels on this processor; "sim-check": the same, watching every access to memory; "hw": the GPU;
     "null": computes nothing.
@@ -29,7 +32,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
             return NullDevice(name)
         case "hw":
             return gpu.open_gpu(name)
-    raise CuvilError(f"{name} has no interface {interface!r}; it has hw, sim, sim-check and null")
+    raise CuvilError(f"{name} has no interface {interface!r}; it has {', '.join(INTERFACES)}")
 
 
 class Simulator:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.fpga import cost, dataflow, fold
 from cuvil_hw.adapters.fpga.stage import classify, refusal
 from cuvil_hw.build import BuildPlan
@@ -27,6 +27,8 @@ class Streaming(ABC):
     """See adapters/base.py for the contract. A target adds its family (`fabric`, `port_bits`), `plan` and `open`."""
 
     interface = "sim"
+    interfaces: ClassVar[tuple[str, ...]]
+    settings: ClassVar[Mapping[str, SettingKind]]
     float_ends = True
     axes: ClassVar[tuple[str, ...]]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, const
+from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, affine, const
 from cuvil_hw.ir.traverse import rewrite, walk
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel
@@ -173,9 +173,16 @@ def _classify(kernel: Kernel) -> Stage:
     buffered = Stage(kernel, "buffered", sources, 1, out_channels)
     if kernel.type.size == 0 or not sources or any(kernel.operand(s).type.size == 0 for s in sources):
         return buffered
+    if any(_by_data(load) for load in kernel.loads()):
+        return buffered
     if kernel.reduce is None:
         return _map(kernel, sources) or buffered
     return _windowed(kernel, sources) or buffered
+
+
+def _by_data(load: Load) -> bool:
+    """Whether the place is computed from what streams in, so that neither a window nor a fold of constants says it."""
+    return any(isinstance(n, Load | Reduce | State) for i in load.index for n in walk(i))
 
 
 def _is(e: Expr, it: Iter) -> bool:

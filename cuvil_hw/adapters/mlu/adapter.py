@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.mlu import cost, tile
-from cuvil_hw.adapters.mlu.device import MODEL, open_device
+from cuvil_hw.adapters.mlu.abi import GENERATIONS
+from cuvil_hw.adapters.mlu.device import INTERFACES, MODEL, open_device
 from cuvil_hw.adapters.mlu.lower import lower
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.dtypes import to_numpy
@@ -41,8 +42,16 @@ class MluAdapter:
 
     name = "mlu"
     interface = "sim"
+    interfaces = INTERFACES
     float_ends = False
     axes = ("nram", "gdram")
+    settings: ClassVar[Mapping[str, SettingKind]] = {
+        "arch": int,
+        "cnrt": tuple(GENERATIONS),
+        "clusters": int,
+        "cores_per_cluster": int,
+        "bandwidth_gb_s": float,
+    }
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile

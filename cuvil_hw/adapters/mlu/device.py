@@ -22,6 +22,7 @@ from cuvil_hw.runtime.device import Array, Device, DeviceProgram, Loaded
 from cuvil_hw.runtime.null import NullDevice
 
 MODEL = "model.mlu"
+INTERFACES = ("hw", "sim", "null")
 _CNCC = "install Cambricon's Neuware and put its bin folder on PATH"
 
 
@@ -30,8 +31,8 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     name = str(profile.get("name", "mlu"))
     if interface == "null":
         return NullDevice(name)
-    if interface not in ("hw", "sim"):
-        raise CuvilError(f"{name} has no interface {interface!r}; it has hw, sim and null")
+    if interface not in INTERFACES:
+        raise CuvilError(f"{name} has no interface {interface!r}; it has {', '.join(INTERFACES)}")
     card = chip(profile)
     if card.cnrt not in GENERATIONS:
         raise CuvilError(f"{name}: setting cnrt is {card.cnrt}; known: {', '.join(map(str, GENERATIONS))}")

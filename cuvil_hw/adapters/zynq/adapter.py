@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.fpga.adapter import Streaming
 from cuvil_hw.adapters.fpga.cost import Fabric
-from cuvil_hw.adapters.zynq.device import open_device
-from cuvil_hw.adapters.zynq.fabric import fabric, stream_bits
+from cuvil_hw.adapters.zynq.device import INTERFACES, open_device
+from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 class ZynqAdapter(Streaming):
     name = "zynq"
+    interfaces = INTERFACES
     axes = ("lut", "ff", "bram18", "dsp")
+    settings: ClassVar[Mapping[str, SettingKind]] = {
+        "dsp": tuple(FABRICS),
+        "axi_stream_bits": STREAM_BITS,
+        "host": str,
+    }
 
     def fabric(self, profile: Profile) -> Fabric:
         return fabric(profile)

@@ -29,6 +29,9 @@ _PART_S = 0.05  # how long a run goes on before it looks for the faster library
 __all__ = ["FLAGS", "LoadedSimulation", "Simulator", "build_simulation", "host_flags", "open_device"]
 
 
+INTERFACES = ("hw", "sim", "sim-count", "null")
+
+
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     """The device of a profile: "hw" (a board, through pynq), "sim" (fast), "sim-count" (also counts saturations) or
     "null". Raises CuvilError for others."""
@@ -42,7 +45,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
             return NullDevice(name)
         case "hw":
             return Board(profile)
-    raise CuvilError(f"{name} has no interface {interface!r}; it has hw, sim, sim-count and null")
+    raise CuvilError(f"{name} has no interface {interface!r}; it has {', '.join(INTERFACES)}")
 
 
 class Simulator:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
 from cuvil_hw.render.cfamily import render
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class ToyAdapter:
     name = "toy"
     interface = "null"
+    interfaces = ("null",)
+    settings: ClassVar[Mapping[str, SettingKind]] = {"lanes": int}
     float_ends = True
     axes = ("scratch",)
 
