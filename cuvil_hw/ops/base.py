@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,11 @@ class Op:
     version: ClassVar[int] = 1
     composite: ClassVar[bool] = False  # has `decompose` and no `compute`
     elementwise: ClassVar[bool] = False  # reads its data at the index of the result only: fuses with its neighbours
+    pointwise: ClassVar[bool] = False  # elementwise, and the same function at every index: a table can stand for it
+    moves: ClassVar[bool] = False  # its result holds elements of its operands as they are, at other places
+    # Operands that can be quantized before the op, instead of its result after it, with the same outcome: it only moves
+    # their elements, or chooses by size. Such an op takes integers, too.
+    monotone: ClassVar[Literal["none", "first", "all"]] = "none"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -20,6 +20,7 @@ class _Binary(Op):
     """Two operands of one type; the result has it too, unless `result_dtype` says otherwise."""
 
     elementwise: ClassVar[bool] = True
+    pointwise: ClassVar[bool] = True
     takes: ClassVar[str] = "number"
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
@@ -168,7 +169,7 @@ class Pow(_Binary):
 class Minimum(_Binary):
     """The smaller; NaN if either is NaN."""
 
-    mnemonic = "minimum"
+    mnemonic, monotone = "minimum", "all"
 
     def function(self, a: Array, b: Array) -> Any:
         return np.minimum(a, b)
@@ -181,7 +182,7 @@ class Minimum(_Binary):
 class Maximum(_Binary):
     """The larger; NaN if either is NaN."""
 
-    mnemonic = "maximum"
+    mnemonic, monotone = "maximum", "all"
 
     def function(self, a: Array, b: Array) -> Any:
         return np.maximum(a, b)

@@ -76,6 +76,7 @@ def register_op(
     attributes: Mapping[str, Any] | None = None,
     version: int = 1,
     elementwise: bool = False,
+    pointwise: bool = False,
     torch: str | Iterable[str] = (),
     onnx: str | Iterable[str] = (),
     replace: bool = False,
@@ -88,8 +89,9 @@ def register_op(
     (cuvil_hw.ir.expr), and `decomposition(emit, *values)` → value, the same in other ops by `emit.op`.
     `attributes`: default values by name (int, float, bool, str, tuple of ints or floats), or such a type for one that
     must be given. `version`: of the op's schema; a model, an IR text or an artifact with another one is refused.
-    `elementwise`: it reads its data at the index of its result only, and may fuse. `torch`: names of operators
-    ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`: "domain::Operator", whose
+    `elementwise`: it reads its data at the index of its result only, and may fuse. `pointwise`: it is elementwise and
+    the same function at every index, so that quantized models may have a table in its place. `torch`: names of
+    operators ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`: "domain::Operator", whose
     version is the one that the model imports of the domain. `replace`: an op of that name registered before goes.
 
     Raises CuvilError for a name that is taken or no name, for both or none of lowering and decomposition, and for
@@ -118,7 +120,8 @@ def register_op(
         "__module__": getattr(reference, "__module__", __name__),
         "mnemonic": name,
         "version": version,
-        "elementwise": elementwise,
+        "elementwise": elementwise or pointwise,
+        "pointwise": pointwise,
         "composite": decomposition is not None,
         "rules": rules,
     }

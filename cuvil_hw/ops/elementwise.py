@@ -55,6 +55,7 @@ class _Unary(Op):
     both see f16 as f32."""
 
     elementwise: ClassVar[bool] = True
+    pointwise: ClassVar[bool] = True
     takes: ClassVar[str] = "float"
 
     def infer(self, x: TensorType) -> TensorType:
@@ -248,7 +249,7 @@ class Sign(_Unary):
 class Relu(_Unary):
     """max(x, 0); NaN stays NaN."""
 
-    mnemonic, takes = "relu", "number"
+    mnemonic, takes, monotone = "relu", "number", "first"
 
     def function(self, x: Array) -> Any:
         return np.maximum(x, np.zeros((), x.dtype))
@@ -262,7 +263,7 @@ class Clamp(_Unary):
     """min(max(x, lo), hi): `hi` wins where lo > hi; NaN stays NaN. On integers the bounds must be integral or infinite,
     and leave at least one value of the type."""
 
-    mnemonic, takes = "clamp", "number"
+    mnemonic, takes, monotone = "clamp", "number", "first"
     lo: float = -math.inf
     hi: float = math.inf
 

@@ -60,6 +60,7 @@ class GatherElements(Op):
     x's in the other dimensions."""
 
     mnemonic: ClassVar[str] = "gather_elements"
+    moves, monotone = True, "first"
     axis: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
@@ -89,6 +90,7 @@ class GatherND(Op):
     positions. `batch_dims`: leading dimensions that x and indices share."""
 
     mnemonic: ClassVar[str] = "gather_nd"
+    moves, monotone = True, "first"
     batch_dims: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:

@@ -274,6 +274,7 @@ class MaxPool(_Window):
     """Largest value under each window; padding never wins, NaN wins. x (N, C, *spatial). Windows must touch x."""
 
     mnemonic: ClassVar[str] = "max_pool"
+    monotone = "first"
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]

@@ -184,7 +184,7 @@ class _Extreme(_Reduction):
 class ReduceMax(_Extreme):
     """Largest; NaN wins; -infinity (the lowest integer) of nothing."""
 
-    mnemonic, kind = "reduce_max", "max"
+    mnemonic, kind, monotone = "reduce_max", "max", "first"
 
     def neutral(self, dtype: str) -> float | int:
         return lowest(dtype)
@@ -197,7 +197,7 @@ class ReduceMax(_Extreme):
 class ReduceMin(_Extreme):
     """Smallest; NaN wins; infinity (the highest integer) of nothing."""
 
-    mnemonic, kind = "reduce_min", "min"
+    mnemonic, kind, monotone = "reduce_min", "min", "first"
 
     def neutral(self, dtype: str) -> float | int:
         return highest(dtype)

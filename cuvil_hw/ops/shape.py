@@ -21,6 +21,7 @@ class Reshape(Op):
     """The same elements in row-major order under another shape; extents are explicit (no -1)."""
 
     mnemonic: ClassVar[str] = "reshape"
+    moves, monotone = True, "first"
     shape: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -55,6 +56,7 @@ class Transpose(Op):
     """Result dimension d is operand dimension perm[d]."""
 
     mnemonic: ClassVar[str] = "transpose"
+    moves, monotone = True, "first"
     perm: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -78,6 +80,7 @@ class Slice(Op):
     that is taken must exist (front ends clamp)."""
 
     mnemonic: ClassVar[str] = "slice"
+    moves, monotone = True, "first"
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
@@ -115,6 +118,7 @@ class Pad(Op):
     repeated)."""
 
     mnemonic: ClassVar[str] = "pad"
+    moves, monotone = True, "first"
     pads: tuple[int, ...]
     value: float = 0.0
     mode: str = "constant"
@@ -185,6 +189,7 @@ class Concat(Op):
     """One or more tensors of one dtype joined along `axis`; other extents are equal."""
 
     mnemonic: ClassVar[str] = "concat"
+    moves, monotone = True, "all"
     axis: int
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -226,6 +231,7 @@ class BroadcastTo(Op):
     """x repeated to `shape` by NumPy's rule: dimensions align at the end, extent 1 stretches."""
 
     mnemonic: ClassVar[str] = "broadcast_to"
+    moves, monotone = True, "first"
     shape: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -254,6 +260,7 @@ class Gather(Op):
     """
 
     mnemonic: ClassVar[str] = "gather"
+    moves, monotone = True, "first"
     axis: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:

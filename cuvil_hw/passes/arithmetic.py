@@ -4,8 +4,7 @@ before: add (dequantize %a), (dequantize %b), read by a quantize
 after:  dequantize (add (rescale %a), (rescale %b))      on a common scale with at least 16 fractional bits
 
 The sum is exact where the scales differ by a power of two (so always for fixed<W,I>); else each operand is off by at
-most
-2^-17 of the larger scale.
+most 2^-17 of the larger scale.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from cuvil_hw.quant.arithmetic import Interval, accumulator, power_of_two, requa
 
 WIDE, FRACTION = 31, 16  # magnitude bits aimed at, fractional bits at least
 FACTOR_BITS = 15  # magnitude of a constant factor
+ARITHMETIC = (Add, Sub, Mul)  # with an integer form
 
 
 def scaled(program: Program, operation: level1.TensorOp) -> bool:
@@ -53,8 +53,9 @@ def scaled(program: Program, operation: level1.TensorOp) -> bool:
 
 def combine(program: Program, operation: level1.TensorOp) -> bool:
     """add, sub, mul whose result is quantized."""
-    name = mnemonic(operation)
-    if name not in ("add", "sub", "mul") or not any(quantizer(u) is not None for u in users(operation.results[0])):
+    if not issubclass(operation.spec, ARITHMETIC):
+        return False
+    if not any(quantizer(u) is not None for u in users(operation.results[0])):
         return False
     sides = [real(v) for v in operation.operands]
     consts = [static_array(program, v) if r is None else None for v, r in zip(operation.operands, sides, strict=True)]
@@ -63,10 +64,10 @@ def combine(program: Program, operation: level1.TensorOp) -> bool:
     if any(r is not None and r.common_zero is None for r in sides):
         return False
     put = insert(program, operation)
-    if name == "mul":
+    if issubclass(operation.spec, Mul):
         result = product(put, operation, sides, consts)
     else:
-        result = total(put, name, operation.operands, sides, consts, level1.loc_of(operation))
+        result = total(put, mnemonic(operation), operation.operands, sides, consts, level1.loc_of(operation))
     if result is None:
         return False
     replace(operation, result)

@@ -19,9 +19,6 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.edit import is_const, mnemonic, owner, users
 
-GATHERS = frozenset(["gather", "gather_elements", "gather_nd"])
-VIEWS = frozenset(["reshape", "transpose", "slice", "pad", "broadcast_to", "concat"]) | GATHERS
-PROLOGUE = VIEWS - GATHERS - {"concat"}
 # A kernel's expression is walked by recursion: without a bound a chain of some hundred ops would end in RecursionError.
 # Far above what a layer with its epilogue has.
 MAX_OPS = 32
@@ -74,11 +71,10 @@ def is_spread(value: SSAValue) -> bool:
 
 def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
     """Join the groups of the operands where the rules allow, else begin a group."""
-    name = mnemonic(operation)
     if not operation.spec.elementwise:
         constants = [groups.pop(o) for v in operation.operands if (o := owner(v)) is not None and is_spread(v)]
         ops = [o for g in constants for o in g.ops]
-        anchored = name not in VIEWS
+        anchored = not operation.spec.moves
         put([*ops, operation], operation if anchored else None, anchored and not operation.op.composite, groups)
         return
     computed = [v for v in dict.fromkeys(operation.operands) if not is_const(v) and not is_spread(v)]
@@ -132,7 +128,7 @@ def bits(value: SSAValue) -> int:
 def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
     """A view alone in its group goes into the only group that reads it."""
     group = groups[operation]
-    alone = group.anchor is None and all(mnemonic(o) in PROLOGUE for o in group.ops)
+    alone = group.anchor is None and all(o.spec.moves and len(o.operands) == 1 for o in group.ops)
     if not alone or group.ops[-1] is not operation:
         return
     readers = {id(groups[u]): groups[u] for u in users(operation.results[0]) if u in groups}

@@ -26,6 +26,8 @@ from cuvil_hw.passes.edit import Inserter, const_array, insert, replace, static_
 from cuvil_hw.passes.real import Real, real
 from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, Interval, accumulator, dot_bounds, window_bounds
 
+LAYERS = (Conv, Linear, MatMul)  # with an integer form
+SUMS = (AvgPool, ReduceMean, ReduceSum)
 MAX_OPERAND_BITS = 24
 LARGEST_BIAS = 2.0 ** (MAX_ACCUMULATOR_BITS - 2)
 F32_STEP, ON_GRID = 2.0**-23, 2.0**-20  # relative and absolute distance from a grid that is f32's or noise
@@ -35,7 +37,7 @@ SAME_SCALE = 1e-5  # relative: scales are stored as f32, their product was round
 def layer(program: Program, operation: level1.TensorOp) -> bool:
     """conv, linear, mat_mul of quantized x and w."""
     op = operation.op
-    if not isinstance(op, Conv | Linear | MatMul) or op.acc:
+    if not isinstance(op, LAYERS) or op.acc:
         return False
     x, w = real(operation.operands[0]), real(operation.operands[1])
     if x is None or w is None or not x.per_tensor or max(x.bits, w.bits) > MAX_OPERAND_BITS:
@@ -125,7 +127,7 @@ def too_large(loc: str, steps: Array, scale: Array) -> CuvilError:
 def average(program: Program, operation: level1.TensorOp) -> bool:
     """avg_pool and means over spatial dimensions as integer window sums; other means and sums as reduce_sum."""
     op = operation.op
-    if not isinstance(op, AvgPool | ReduceMean | ReduceSum):
+    if not isinstance(op, SUMS):
         return False
     x = real(operation.operands[0])
     if x is None or not x.per_tensor or x.bits > MAX_OPERAND_BITS or (isinstance(op, ReduceSum) and op.acc):
@@ -142,13 +144,13 @@ def average(program: Program, operation: level1.TensorOp) -> bool:
     if x.type.rank >= 3 and axes == tuple(range(2, x.type.rank)):
         n = len(axes)
         acc = accumulator(window_bounds(x.interval, zero, count), loc)
-        total = put.op(SumPool(x.type.shape[2:], (1,) * n, (0,) * 2 * n, (1,) * n, acc, zero), x.q)
-        total = total if op.keepdims else put.op(Reshape(x.type.shape[:2]), total)
-        replace(operation, put.op(Dequantize((scale,), (0,)), total))
+        sums = put.op(SumPool(x.type.shape[2:], (1,) * n, (0,) * 2 * n, (1,) * n, acc, zero), x.q)
+        sums = sums if op.keepdims else put.op(Reshape(x.type.shape[:2]), sums)
+        replace(operation, put.op(Dequantize((scale,), (0,)), sums))
         return True
     acc = accumulator(window_bounds(x.interval, 0, count), loc)
-    total = put.op(ReduceSum(op.axes, op.keepdims, acc), x.q)
-    replace(operation, put.op(Dequantize((scale,), (zero * count,)), total))
+    sums = put.op(ReduceSum(op.axes, op.keepdims, acc), x.q)
+    replace(operation, put.op(Dequantize((scale,), (zero * count,)), sums))
     return True
 
 
@@ -157,15 +159,15 @@ def pool(program: Program, operation: level1.TensorOp, op: AvgPool, x: Real) -> 
     acc = accumulator(window_bounds(x.interval, x.zero[0], count), level1.loc_of(operation))
     divisor = op.uniform_divisor(x.type.shape[2:])
     put = insert(program, operation)
-    total = put.op(SumPool(op.kernel, op.strides, op.pads, op.dilations, acc, x.zero[0]), x.q)
+    sums = put.op(SumPool(op.kernel, op.strides, op.pads, op.dilations, acc, x.zero[0]), x.q)
     if divisor is not None:
-        replace(operation, put.op(Dequantize((x.scale[0] / divisor,), (0,)), total))
+        replace(operation, put.op(Dequantize((x.scale[0] / divisor,), (0,)), sums))
         return True
     counts = np.ones(())
     n = len(op.kernel)
     for d, c in enumerate(op.counts(x.type.shape[2:])):
         counts = counts * np.asarray(c, np.float64).reshape([-1 if e == d else 1 for e in range(n)])
-    shape = level1.type_of(total).shape
+    shape = level1.type_of(sums).shape
     factor = put.op(BroadcastTo(shape), put.const((1 / counts).astype(np.float32)[None, None]))
-    replace(operation, put.op(Mul(), put.op(Dequantize(x.scale, (0,)), total), factor))
+    replace(operation, put.op(Mul(), put.op(Dequantize(x.scale, (0,)), sums), factor))
     return True

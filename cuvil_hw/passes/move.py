@@ -11,7 +11,7 @@ import math
 from dataclasses import replace as with_fields
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
@@ -19,32 +19,26 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.elementwise import Clamp, Relu
 from cuvil_hw.ops.integer import Quantize
+from cuvil_hw.ops.nn import MaxPool
+from cuvil_hw.ops.reduce import ArgMax, ArgMin
 from cuvil_hw.ops.shape import Pad, Reshape, Transpose
-from cuvil_hw.passes.edit import Inserter, insert, mnemonic, owner, replace, spec, users
+from cuvil_hw.passes.edit import Inserter, insert, owner, replace, users
 from cuvil_hw.passes.real import Real, quantizer, real
 
-# First operand is data, the others (indices) stay as they are.
-ONE = frozenset(
-    {
-        "relu",
-        "clamp",
-        "reshape",
-        "transpose",
-        "slice",
-        "pad",
-        "max_pool",
-        "broadcast_to",
-        "gather",
-        "reduce_max",
-        "reduce_min",
-    }
-)
-# Every operand is data.
-ALL = frozenset({"concat", "maximum", "minimum"})
+
+def is_monotone(operation: Operation | None) -> bool:
+    """Only moves or chooses elements: quantize and dequantize move through it."""
+    return isinstance(operation, level1.TensorOp) and operation.spec.monotone != "none"
+
+
+def keeps_range(operation: Operation | None) -> bool:
+    """Its values are some of its first operand's, or bounds of its own: relu, views, pools of maxima."""
+    return isinstance(operation, level1.TensorOp) and operation.spec.monotone == "first"
 
 
 def data_operands(operation: level1.TensorOp) -> list[SSAValue]:
-    return list(operation.operands) if mnemonic(operation) in ALL else [operation.operands[0]]
+    """The operands that are quantized; others, such as indices, stay as they are."""
+    return list(operation.operands) if operation.spec.monotone == "all" else [operation.operands[0]]
 
 
 def quantize_up(program: Program, operation: level1.TensorOp) -> bool:
@@ -53,15 +47,13 @@ def quantize_up(program: Program, operation: level1.TensorOp) -> bool:
     if q is None:
         return False
     inner = owner(operation.operands[0])
-    if not isinstance(inner, level1.TensorOp) or mnemonic(inner) not in ONE | ALL:
+    if not isinstance(inner, level1.TensorOp) or not is_monotone(inner):
         return False
     if not all(quantizer(user) is not None for user in users(inner.results[0])):
         return False
-    op = spec(inner)
-    assert op is not None
     put = insert(program, operation)
     moved = [put.op(q, v, loc=level1.loc_of(inner)) for v in data_operands(inner)]
-    replace(operation, on_integers(put, op, q, [*moved, *inner.operands[len(moved) :]], level1.loc_of(inner)))
+    replace(operation, on_integers(put, inner.op, q, [*moved, *inner.operands[len(moved) :]], level1.loc_of(inner)))
     return True
 
 
@@ -91,21 +83,20 @@ def clamped(put: Inserter, x: SSAValue, lo: float, hi: float, loc: str) -> SSAVa
 
 def dequantize_down(program: Program, operation: level1.TensorOp) -> bool:
     """op(dequantize(x)) → dequantize(op'(x))."""
-    name = mnemonic(operation)
-    if name in ("arg_max", "arg_min"):
+    if issubclass(operation.spec, ArgMax | ArgMin):
         x = real(operation.operands[0])
         if x is None or not x.per_tensor:
             return False
         replace(operation, insert(program, operation).op(operation.op, x.q))
         return True
-    if name not in ONE | ALL:
+    if not is_monotone(operation):
         return False
     data = data_operands(operation)
     reals = [real(v) for v in data]
     first = reals[0]
     if first is None or not all(r is not None and r.like(first) for r in reals):
         return False
-    zero, axis = first.common_zero, channel_after(operation.op, first, operation)
+    zero, axis = first.common_zero, channel_after(operation.op, first)
     if zero is None or axis is None:
         return False
     put = insert(program, operation)
@@ -139,7 +130,7 @@ def on_grid(x: Real, value: float, zero: int) -> float | None:
     return float(near + zero) if abs(q - near) <= 1e-6 * max(1.0, abs(q)) else None
 
 
-def channel_after(op: Op, x: Real, operation: level1.TensorOp) -> int | None:
+def channel_after(op: Op, x: Real) -> int | None:
     """The axis along which the parameters of x vary after `op`; None when they can't be told apart any more."""
     if x.per_tensor:
         return x.axis
@@ -153,4 +144,6 @@ def channel_after(op: Op, x: Real, operation: level1.TensorOp) -> int | None:
             for d, extent in enumerate(shape):
                 if math.prod(shape[:d]) == before and extent == x.type.shape[x.axis]:
                     return d
-    return x.axis if mnemonic(operation) == "max_pool" and x.axis < 2 else None
+        case MaxPool() if x.axis < 2:
+            return x.axis
+    return None

@@ -7,24 +7,30 @@ The whole cone is evaluated on every value that %x can have, so the table has th
 from __future__ import annotations
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Lut
-from cuvil_hw.passes.edit import Array, insert, mnemonic, owner, replace, splat_of
+from cuvil_hw.passes.edit import Array, insert, owner, replace, splat_of
+from cuvil_hw.passes.move import keeps_range
 from cuvil_hw.passes.real import Real, quantizer, real
 
-UNARY = frozenset({
-    "neg", "abs", "exp", "log", "sqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil",
-    "round", "sign", "relu", "clamp", "leaky_relu", "elu", "selu", "gelu", "silu", "hard_sigmoid",
-    "hard_swish", "softplus", "mish",
-})  # fmt: skip
-BINARY = frozenset(["add", "sub", "mul", "div", "pow", "minimum", "maximum"])
-MAX_BITS = 12
-_CHEAPER = frozenset({"relu", "clamp"})  # alone, these move through quantize
+MAX_BITS = 12  # of the values that index a table
+
+
+def fits(operation: Operation | None) -> bool:
+    """Can be part of a table: arithmetic on f32, the same at every index."""
+    if not isinstance(operation, level1.TensorOp) or not operation.spec.pointwise or len(operation.results) != 1:
+        return False
+    return all(level1.type_of(v).dtype == "f32" for v in (*operation.operands, *operation.results))
+
+
+def costs_nothing(operation: Operation | None) -> bool:
+    """Alone it needs no table, as quantize moves through it: relu, clamp."""
+    return fits(operation) and keeps_range(operation)
 
 
 def tabulate(program: Program, operation: level1.TensorOp) -> bool:
@@ -35,7 +41,7 @@ def tabulate(program: Program, operation: level1.TensorOp) -> bool:
     if found is None:
         return False
     source, ops = found
-    if all(mnemonic(op) in _CHEAPER for op in ops):
+    if all(map(costs_nothing, ops)):
         return False
     lo, hi = dtypes.int_range(source.type.dtype)
     grid = np.arange(lo, hi + 1).astype(dtypes.to_numpy(source.type.dtype))
@@ -79,9 +85,7 @@ def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]]
             source = leaf
             continue
         operation = owner(value)
-        if not isinstance(operation, level1.TensorOp) or mnemonic(operation) not in UNARY | BINARY:
-            return None
-        if level1.type_of(value).dtype != "f32":
+        if not isinstance(operation, level1.TensorOp) or not fits(operation):
             return None
         todo += [operation, *reversed(operation.operands)]
     return None if source is None or not order else (source, order)

@@ -23,6 +23,8 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.ops.reduce import ArgMax, ArgMin
+from cuvil_hw.passes.arithmetic import ARITHMETIC
 from cuvil_hw.passes.edit import (
     const_array,
     insert,
@@ -31,19 +33,17 @@ from cuvil_hw.passes.edit import (
     owner,
     producer,
     sole_user,
+    spec,
     splat_of,
     static_array,
     users,
 )
-from cuvil_hw.passes.move import ALL, ONE
-from cuvil_hw.passes.table import BINARY, MAX_BITS, UNARY
+from cuvil_hw.passes.layers import LAYERS, SUMS
+from cuvil_hw.passes.move import is_monotone, keeps_range
+from cuvil_hw.passes.table import MAX_BITS, costs_nothing, fits
 from cuvil_hw.quant.calibrate import Range, Statistics, digest, numbered
 from cuvil_hw.quant.schemes import Fixed, Grid, Int8, Scheme
 
-LAYERS = frozenset({"conv", "linear", "mat_mul"})
-ARITHMETIC = frozenset({"add", "sub", "mul"})
-SUMS = frozenset({"avg_pool", "reduce_mean", "reduce_sum"})
-CHEAP = frozenset({"relu", "clamp"})
 BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale larger
 
 
@@ -59,7 +59,7 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     found = table_inputs(copy, is_wide(scheme))
     placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found)
     wanted = placed.values_to_quantize()
-    layers = [o for o in copy.block.ops if mnemonic(o) in LAYERS and placed.supported(o)]
+    layers = [o for o in copy.block.ops if isinstance(spec(o), LAYERS) and placed.supported(o)]
     for value, full in wanted.items():
         placed.place(value, full)
     for operation in layers:
@@ -92,7 +92,7 @@ def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[s
 def layer_weights(program: Program) -> Iterator[tuple[Operation, npt.NDArray[Any]]]:
     """Every constant factor of the layers, one for each operand."""
     for operation in program.block.ops:
-        if mnemonic(operation) in LAYERS:
+        if isinstance(spec(operation), LAYERS):
             for value in operation.operands[:2]:
                 weights = const_array(program, value)
                 if weights is not None:
@@ -128,13 +128,12 @@ def table_inputs(program: Program, wide: bool) -> dict[Operation, SSAValue]:
     `wide`: activations have too many bits to index a table directly."""
     found: dict[Operation, SSAValue] = {}
     for operation in program.block.ops:
-        name = mnemonic(operation)
-        if name not in UNARY | BINARY or (wide and name in ARITHMETIC):
+        if not fits(operation) or (wide and isinstance(spec(operation), ARITHMETIC)):
             continue
         computed = [v for v in operation.operands if splat_of(program, v) is None]
         indices = {found.get(v.owner, v) if isinstance(v.owner, Operation) else v for v in computed}
         begins = operation.operands[0] in indices
-        if len(indices) == 1 and not (name in CHEAP and begins):
+        if len(indices) == 1 and not (costs_nothing(operation) and begins):
             found[operation] = indices.pop()
     return found
 
@@ -162,20 +161,20 @@ class _Placement:
 
     def supported(self, operation: Operation) -> bool:
         """Can be integer arithmetic once its operands are quantized."""
-        name = mnemonic(operation)
+        op = spec(operation)
         if not operation.results or level1.type_of(operation.results[0]).dtype != "f32":
-            return name in ("arg_max", "arg_min")
-        if name in LAYERS:
+            return isinstance(op, ArgMax | ArgMin)
+        if isinstance(op, LAYERS):
             w = operation.operands[1]
             bias = operation.operands[2:]
             return (is_const(w) or static_array(self.program, w) is None) and all(is_const(v) for v in bias)
-        if name in ARITHMETIC:
+        if isinstance(op, ARITHMETIC):
             return not all(static_array(self.program, v) is not None for v in operation.operands)
-        return name in SUMS or self.tabled(operation)
+        return isinstance(op, SUMS) or self.tabled(operation)
 
     def follows(self, operation: Operation | None) -> bool:
         """Quantize can climb over it."""
-        return mnemonic(operation) in ONE | ALL and not self.tabled(operation)
+        return is_monotone(operation) and not self.tabled(operation)
 
     def values_to_quantize(self) -> dict[SSAValue, bool]:
         """Values that get a pair, in order; False: only the narrower one that tables read, as it is quantized
@@ -193,7 +192,7 @@ class _Placement:
             if (
                 operation is not None
                 and self.follows(operation)
-                and mnemonic(operation) in ONE
+                and keeps_range(operation)
                 and operation.operands[0] in done
             ):
                 done.add(value)  # has the range of what it was made from
@@ -326,7 +325,7 @@ def quantized_weights(
 def scales_of(value: SSAValue) -> tuple[float, ...] | None:
     """The scales of a quantized operand, seen through the ops that keep them; None where no dequantize is found."""
     operation = owner(value)
-    while operation is not None and mnemonic(operation) in ONE:
+    while operation is not None and keeps_range(operation):
         operation = owner(operation.operands[0])
     quantized = producer(operation.results[0], "dequantize") if operation is not None else None
     return quantized.op.scale if quantized is not None and isinstance(quantized.op, Dequantize) else None

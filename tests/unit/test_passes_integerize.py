@@ -313,6 +313,21 @@ def test_a_table_has_the_bits_of_the_float_reference() -> None:
     np.testing.assert_array_equal(evaluate(p, [x0])[0], want)
 
 
+@pytest.mark.parametrize(
+    ("op", "indices"),
+    [(ops.GatherElements(1), [[3, 0, -1]]), (ops.GatherND(), [[0, -2], [0, 1]]), (ops.Gather(1), [2, 2, 0])],
+)
+def test_choices_by_index_are_made_among_integers(op: ops.Op, indices: list) -> None:
+    b = Builder([("x", TensorType((1, 4), "i8")), ("i", TensorType(np.shape(indices), "i64"))])
+    x = b.op(ops.Dequantize((0.5,), (3,)), b.input(0))
+    p = b.finish([("y", b.op(ops.Quantize((0.5,), (3,), "i8"), b.op(op, x, b.input(1))))])
+    given = [np.int8([[-128, -3, 3, 127]]), np.int64(indices)]
+    want = evaluate(p, given)[0]
+    run_pipeline(p, STEPS)
+    assert kinds(p) == {op.mnemonic: 1}
+    np.testing.assert_array_equal(evaluate(p, given)[0], want)
+
+
 def test_relu_costs_nothing_where_the_output_type_ends_at_zero() -> None:
     b, x = quantized_input((1, 4), 0.1, 0)
     w = b.op(ops.Dequantize((0.1,), (0,), 0), b.const(np.arange(8, dtype=np.int8).reshape(2, 4) - 4))

@@ -14,8 +14,11 @@ from onnx import TensorProto, helper
 import cuvil
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.ir.expr import Tensor, const, unary
+from cuvil_hw.ir.level1 import TensorOp
 from cuvil_hw.ir.program import Builder, evaluate, parse
 from cuvil_hw.ops.base import ShapeError, from_json, infer, registry, to_json
+from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.passes import run_pipeline
 from cuvil_hw.types import TensorType
 from tests.unit.op_checks import check
 
@@ -176,6 +179,20 @@ def test_wrong_registrations(changes: dict[str, Any], text: str) -> None:
 def test_wrong_names(name: str) -> None:
     with pytest.raises(CuvilError, match="op name"):
         cuvil.register_op(name, shape=shape, reference=reference, lowering=lowering)
+
+
+@pytest.mark.parametrize("pointwise", [True, False])
+def test_a_pointwise_op_between_quantized_tensors_is_a_table(pointwise: bool) -> None:
+    op = register(pointwise=pointwise)
+    builder = Builder([("x", TensorType((1, 256), "i8"))])
+    y = builder.op(op(2.0), builder.op(Dequantize((0.05,), (7,)), builder.input(0)))
+    program = builder.finish([("y", builder.op(Quantize((0.04,), (-100,), "i8"), y))])
+    x = np.arange(-128, 128, dtype=np.int8)[None]
+    want = evaluate(program, [x])[0]
+    run_pipeline(program, ["integerize"])
+    found = [o.spec.mnemonic for o in program.ops() if isinstance(o, TensorOp)]
+    assert found == (["lut"] if pointwise else ["dequantize", "square_plus", "quantize"])
+    np.testing.assert_array_equal(evaluate(program, [x])[0], want)
 
 
 def test_names_are_taken_once() -> None:
