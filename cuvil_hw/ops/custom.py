@@ -91,8 +91,9 @@ def register_op(
     must be given. `version`: of the op's schema; a model, an IR text or an artifact with another one is refused.
     `elementwise`: it reads its data at the index of its result only, and may fuse. `pointwise`: it is elementwise and
     the same function at every index, so that quantized models may have a table in its place. `torch`: names of
-    operators ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`: "domain::Operator", whose
-    version is the one that the model imports of the domain. `replace`: an op of that name registered before goes.
+    operators ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`:
+    "domain::Operator", whose version is the one that the model imports of the domain. `replace`: an op of that name
+    registered before goes.
 
     Raises CuvilError for a name that is taken or no name, for both or none of lowering and decomposition, and for
     attributes and versions that aren't.
