@@ -66,7 +66,8 @@ class GridSample(Op):
 
     `mode`: "nearest" (ties to even), "linear" or "cubic" (separable, Keys with a = -3/4). `padding`: what lies outside:
     "zeros", "border" (the nearest pixel) or "reflection" (mirrored at the ends); places outside are brought inside
-    first, then taps. "edge": places stay, each tap takes the nearest pixel. NaN counts as place 0 of a nearest sample.
+    first, then taps. "edge": places stay, each tap takes the nearest pixel. A nearest
+    sample at NaN takes place 0, or nothing with "zeros".
     """
 
     mnemonic: ClassVar[str] = "grid_sample"
@@ -109,7 +110,7 @@ class GridSample(Op):
                 p = first + work(tap - (1 if self.mode == "cubic" else 0))
                 if self.padding == "reflection":
                     p = self._bring_inside(p, size, work)
-                outside = (p < 0) | (p > size - 1)
+                outside = ~((p >= 0) & (p <= size - 1))
                 p = np.clip(np.where(np.isnan(p), 0, np.trunc(p)), 0, size - 1).astype(np.int64)
                 drop = outside if self.padding == "zeros" else np.zeros_like(outside)
                 indices[-1].append(p)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from unittest import mock
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
@@ -71,18 +72,28 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """A case with its simplified program. `kind`: what decides on passes: "quantized", "integers" or "floats"."""
+    """A simplified program. `kind`: what decides on passes: "quantized", "integers" or "floats"."""
 
-    item: Imported
     program: Program
     kind: str
 
 
-def ready(item: Imported) -> Ready:
-    program = item.program.clone()
+@dataclass(frozen=True)
+class ReadyCase(Ready):
+    """A case with its program."""
+
+    item: Imported
+
+
+def simplified(program: Program) -> tuple[Program, str]:
+    """(a simplified copy, its kind as of Ready)"""
+    program = program.clone()
     api.simplify(program)
-    kind = "quantized" if quantized_dtypes(program) else "floats" if has_floats(program) else "integers"
-    return Ready(item, program, kind)
+    return program, "quantized" if quantized_dtypes(program) else "floats" if has_floats(program) else "integers"
+
+
+def ready(item: Imported) -> ReadyCase:
+    return ReadyCase(*simplified(item.program), item)
 
 
 def roomy(target: str) -> Profile:
@@ -97,9 +108,13 @@ def _precision(kind: str) -> str | None:
     return "float32" if kind == "floats" else None
 
 
+# Found by reading the metadata of all that is installed.
+adapter_of = cache(load_adapter)
+
+
 def refusal(case: Ready, profile: Profile) -> str:
     """Why the target doesn't take the case by itself; empty when it may."""
-    adapter, program = load_adapter(profile.adapter), case.program.clone()
+    adapter, program = adapter_of(profile.adapter), case.program.clone()
     try:
         chosen = api.choose_precision(program, _precision(case.kind), False, profile)
         api.make_integer(program, chosen)
@@ -139,13 +154,13 @@ def together(cases: Sequence[Ready]) -> Program:
 
 def compiled(cases: Sequence[Ready], profile: Profile) -> Executable:
     program = together(cases)
-    adapter = load_adapter(profile.adapter)
+    adapter = adapter_of(profile.adapter)
     return api.compile_program(program, profile, adapter, None, _precision(cases[0].kind), None, lambda _: None)
 
 
-def chunks(cases: Iterable[Ready]) -> list[list[Ready]]:
+def chunks(cases: Iterable[ReadyCase]) -> list[list[ReadyCase]]:
     """Cases that can be one program."""
-    groups: dict[str, list[list[Ready]]] = {}
+    groups: dict[str, list[list[ReadyCase]]] = {}
     for case in cases:
         found = groups.setdefault(case.kind, [[]])
         size = len(list(case.program.block.ops))
@@ -169,7 +184,7 @@ def quick_builds() -> Iterator[None]:
         yield
 
 
-def attempt(cases: Sequence[Ready], profile: Profile) -> list[Result]:
+def attempt(cases: Sequence[ReadyCase], profile: Profile) -> list[Result]:
     """Results of cases compiled and run together; of halves of them where that goes wrong."""
     try:
         with compiled(cases, profile) as executable:
@@ -184,7 +199,7 @@ def attempt(cases: Sequence[Ready], profile: Profile) -> list[Result]:
         return [Result("refused", str(e)) if refused else Result("failed", f"{type(e).__name__}: {e}")]
 
 
-def _compare(executable: Executable, cases: Sequence[Ready]) -> list[Result]:
+def _compare(executable: Executable, cases: Sequence[ReadyCase]) -> list[Result]:
     results = [PASSED] * len(cases)
     for number in range(max(len(c.item.case.data) for c in cases)):
         given: dict[str, Array] = {}
@@ -203,11 +218,11 @@ def _compare(executable: Executable, cases: Sequence[Ready]) -> list[Result]:
     return results
 
 
-def on_target(target: str, cases: Sequence[Ready]) -> list[Result]:
+def on_target(target: str, cases: Sequence[ReadyCase]) -> list[Result]:
     """Result of each case on a column of TARGETS. Raises ToolNotFound when it can't run here."""
     profile = roomy(TARGETS[target])
     results: dict[int, Result] = {}
-    taken: list[Ready] = []
+    taken: list[ReadyCase] = []
     for case in cases:
         why = refusal(case, profile)
         if why:
@@ -224,7 +239,7 @@ def run(selected: Sequence[Case], devices: Callable[[Case], Sequence[str]]) -> l
     """Outcomes in order. `devices`: of TARGETS, on which a case that passes on the reference is run."""
     found: dict[str, dict[str, Result]] = {}
     constants: dict[str, tuple[str, ...]] = {}
-    waiting: dict[str, list[Ready]] = {}
+    waiting: dict[str, list[ReadyCase]] = {}
     for case in selected:
         item = imported(case)
         first = Result("refused", item) if isinstance(item, str) else Result(*on_reference(item))

@@ -1,0 +1,63 @@
+"""The rules of docs/numerics.md: every op, every kind of element type, special values, every target.
+
+The reference gives what rules say by hand; each target gives what the reference gives, or refuses with a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cuvil_hw.errors import ToolNotFound
+from cuvil_hw.ops import base
+from tests.conformance.meaning_cases import Case, everything
+from tests.conformance.meaning_rules import beyond, rules
+from tests.conformance.meaning_targets import differs, on_target
+from tests.conformance.onnx_targets import TARGETS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+# Cases that pass at least.
+LEAST = {"cpu": 1, "zynq": 1, "agilex": 1, "cuda": 1, "mlu270": 1, "mlu370": 1}
+
+
+def test_every_op_is_in_a_case() -> None:
+    ours = {name for name, cls in base.registry.items() if cls.__module__.startswith("cuvil_hw.")}
+    assert ours - {c.op.mnemonic for c in everything()} == set()
+
+
+@pytest.mark.parametrize("words", sorted({c.rule for c in rules()}))
+def test_the_reference_follows_the_page(words: str) -> None:
+    assert words in " ".join(PAGE.read_text(encoding="utf-8").split()), "the page doesn't say so"
+    for case in (c for c in rules() if c.rule == words):
+        if case.raises:
+            with pytest.raises(base.ShapeError, match="is outside"):
+                base.evaluate(case.op, case.arrays)
+        else:
+            assert differs(case, base.evaluate(case.op, case.arrays), case.want) == ""
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("cc", "g++")
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_follow_the_reference(target: str) -> None:
+    cases = [*everything(), *beyond()]
+    try:
+        results = on_target(target, cases)
+    except ToolNotFound as e:
+        pytest.skip(str(e))
+    count = Counter(r.status for r in results)
+    print(f"{target}: {count['passed']} passed, {count['refused']} refused")
+    refused = [(c, r.why) for c, r in zip(cases, results, strict=True) if r.status == "refused"]
+    for why, n in Counter(_reason(c, why) for c, why in refused).most_common():
+        print(f"  {n}× {why}")
+    assert [r.why for r in results if r.status not in ("passed", "refused")] == []
+    assert [str(c) for c, why in refused if not why.strip()] == []
+    assert count["passed"] >= LEAST[target]
+
+
+def _reason(case: Case, why: str) -> str:
+    """Without the op's name, so that equal reasons are counted together."""
+    line = next((part for part in why.splitlines() if "×" in part), why)
+    return line.split(": ", 1)[-1].split(";")[0].replace(case.op.mnemonic, "it")
