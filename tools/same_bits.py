@@ -237,6 +237,15 @@ def cases(folder: Path, only: Sequence[str]) -> dict[str, Callable[[], Case]]:
     return {name: make for name, make in every.items() if not only or name in only}
 
 
+def named(columns: str, devices: Sequence[Device]) -> list[Device]:
+    """The devices of these columns, with commas; all when none is named."""
+    wanted = [name for name in columns.split(",") if name]
+    unknown = set(wanted) - {d.column for d in devices}
+    if unknown:
+        raise SystemExit(f"no device {', '.join(sorted(unknown))}; there are {', '.join(d.column for d in devices)}")
+    return [d for d in devices if not wanted or d.column in wanted]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", type=Path, default=ROOT.parent / "shared" / "models", help="folder of .onnx files")
@@ -244,11 +253,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="names of models, with commas")
     parser.add_argument("--devices", default="", help="columns, with commas")
     chosen = parser.parse_args(argv)
-    columns = [name for name in chosen.devices.split(",") if name]
-    unknown = set(columns) - {d.column for d in DEVICES}
-    if unknown:
-        raise SystemExit(f"no device {', '.join(sorted(unknown))}; there are {', '.join(d.column for d in DEVICES)}")
-    devices = [d for d in DEVICES if not columns or d.column in columns]
+    devices = named(chosen.devices, DEVICES)
     torch.set_num_threads(1)
     rows, good = [], True
     for name, make in cases(chosen.models, [n for n in chosen.only.split(",") if n]).items():

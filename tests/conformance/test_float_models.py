@@ -1,50 +1,41 @@
-"""Float models whole on the streaming FPGA targets, against ONNX Runtime and PyTorch."""
+"""Float models whole on every target, against ONNX Runtime and PyTorch; tools/float_models.py prints the table."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
-from onnx import helper, numpy_helper
 from torch import nn
 
 import cuvil
 from cuvil_hw.errors import DoesNotFit, ToolNotFound
+from tools import float_models
+from tools.float_models import TOLERANCE, Case
+from tools.same_bits import Device
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++", "ortools", "onnx", "torch")]
 Array = np.ndarray[Any, Any]
-TOLERANCE = 1e-5  # docs/numerics.md
 # (target, interface): the emulator where it is installed
 ZYNQ = ("zcu104", "sim")
 SYCL = ("agilex-agfb027", "sim-sycl")
 EMULATOR = ("agilex-agfb027", "sim")
 
 
-def check(device: tuple[str, str], model: Any, inputs: list[Array], wanted: Array, example: Any = None) -> None:
+def check(device: tuple[str, str], case: Case) -> None:
     target, interface = device
-    program = cuvil.compile(model, target, example, precision="float32", interface=interface)
+    program = cuvil.compile(case.model, target, case.example, precision="float32", interface=interface)
     assert all(s.op in ("reshape", "transpose") for s in program.artifact.manifest.prologue.steps)
     try:
         with program:
-            got = np.asarray(program(*inputs))
+            got = np.asarray(program(case.x))
     except ToolNotFound as e:
         pytest.skip(str(e))
-    assert got.shape == wanted.shape
-    np.testing.assert_allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
-
-
-def run_onnx(model: str | bytes, inputs: list[Array], batch: int) -> Array:
-    """The first output, sample by sample of `batch` rows."""
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    names = [i.name for i in session.get_inputs()]
-    parts = [[a[n : n + batch] for a in inputs] for n in range(0, len(inputs[0]), batch)]
-    return np.concatenate([session.run(None, dict(zip(names, part, strict=True)))[0] for part in parts])
+    assert float_models.error_of(got, case.wanted) <= TOLERANCE
 
 
 SHARED = (
@@ -60,10 +51,7 @@ SHARED = (
 
 @pytest.mark.parametrize(("name", "device"), SHARED)
 def test_shared_models(name: str, device: tuple[str, str], models: Path) -> None:
-    path = str(models / f"{name}.onnx")
-    shape = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_inputs()[0].shape
-    x = np.random.default_rng(0).normal(size=(2, *shape[1:])).astype(np.float32)
-    check(device, path, [x], run_onnx(path, [x], 1))
+    check(device, float_models.shared(models / f"{name}.onnx"))
 
 
 def test_a_float_model_that_is_too_large(models: Path) -> None:
@@ -73,60 +61,89 @@ def test_a_float_model_that_is_too_large(models: Path) -> None:
     assert caught.value.need > caught.value.limit
 
 
-class Bert(nn.Module):
-    """Two layers of self-attention over 16 tokens, 32 wide."""
-
-    def __init__(self, wide: int = 32, heads: int = 2, layers: int = 2, tokens: int = 16, words: int = 50) -> None:
-        super().__init__()
-        self.heads = heads
-        self.word, self.place, self.norm = nn.Embedding(words, wide), nn.Embedding(tokens, wide), nn.LayerNorm(wide)
-        sizes = {"q": wide, "k": wide, "v": wide, "out": wide, "up": 2 * wide}
-        self.layers = nn.ModuleList()
-        for _ in range(layers):
-            parts: dict[str, nn.Module] = {name: nn.Linear(wide, size) for name, size in sizes.items()}
-            parts |= {"down": nn.Linear(2 * wide, wide), "first": nn.LayerNorm(wide), "second": nn.LayerNorm(wide)}
-            self.layers.append(nn.ModuleDict(parts))
-        self.head = nn.Linear(wide, 3)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        b, t = words.shape
-        x = self.norm(self.word(words) + self.place(torch.arange(t)))
-        for layer in self.layers:
-            q, k, v = (layer[n](x).reshape(b, t, self.heads, -1).transpose(1, 2) for n in ("q", "k", "v"))
-            mixed = torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1) @ v
-            x = layer["first"](x + layer["out"](mixed.transpose(1, 2).reshape(b, t, -1)))
-            x = layer["second"](x + layer["down"](nn.functional.gelu(layer["up"](x))))
-        return self.head(x[:, 0])
-
-
 @pytest.mark.parametrize("device", [ZYNQ, SYCL])
 def test_bert(device: tuple[str, str]) -> None:
-    torch.manual_seed(0)
-    model = Bert().eval()
-    words = np.random.default_rng(0).integers(0, 50, (2, 16))
-    with torch.no_grad():
-        wanted = model(torch.from_numpy(words)).numpy()
-    check(device, model, [words], wanted, torch.zeros(1, 16, dtype=torch.long))
-
-
-def lstm(hidden: int = 8, wide: int = 5, steps: int = 6) -> bytes:
-    rng = np.random.default_rng(0)
-    weights = {"W": (1, 4 * hidden, wide), "R": (1, 4 * hidden, hidden), "B": (1, 8 * hidden)}
-    tensors = [numpy_helper.from_array(rng.normal(size=s).astype(np.float32) * 0.4, n) for n, s in weights.items()]
-    node = helper.make_node("LSTM", ["x", *weights], ["", "last"], hidden_size=hidden)
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [steps, 1, wide])
-    last = helper.make_tensor_value_info("last", onnx.TensorProto.FLOAT, [1, 1, hidden])
-    graph = helper.make_graph([node], "lstm", [x], [last], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    check(device, float_models.bert())
 
 
 @pytest.mark.parametrize("device", [ZYNQ, SYCL])
 def test_lstm(device: tuple[str, str]) -> None:
-    model = lstm()
-    x = np.random.default_rng(1).normal(size=(6, 1, 5)).astype(np.float32)
-    check(device, onnx.load_from_string(model), [x], run_onnx(model, [x], 6))
+    check(device, float_models.lstm())
+
+
+OTHERS = float_models.named("cpu,cuda,mlu270,mlu370", float_models.DEVICES)
+
+
+@pytest.mark.parametrize("name", ["bert", "lstm", *float_models.SHARED])
+def test_every_other_target(name: str, models: Path) -> None:
+    found = list(float_models.results(float_models.cases(models)[name](), OTHERS))
+    assert len(found) == len(OTHERS)
+    for device, result in zip(OTHERS, found, strict=True):
+        assert result.error is not None, f"{device.column}: {result.why}"
+        assert result.error <= TOLERANCE, device.column
+
+
+class Wide(nn.Module):
+    """Sums far longer than what a core's memory holds: a linear layer, an attention, a mean and a norm."""
+
+    def __init__(self, wide: int = 150_000) -> None:
+        super().__init__()
+        self.down = nn.Linear(wide, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        centred = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+        return torch.cat([self.down(centred), x.amax(1, keepdim=True), torch.logsumexp(x, 1, keepdim=True)], 1)
+
+
+@pytest.mark.parametrize("device", OTHERS, ids=lambda d: d.column)
+def test_sums_longer_than_the_memory_of_a_core(device: Device) -> None:
+    torch.manual_seed(0)
+    model = Wide().eval()
+    x = np.random.default_rng(0).normal(size=(1, 150_000)).astype(np.float32)
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(x)).numpy()
+    (result,) = float_models.results(Case("wide", model, x, wanted, torch.from_numpy(x)), [device])
+    assert result.error is not None, result.why
+    assert result.error <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("got", "error"),
+    [
+        ([1.0, 2.0, -4.0], 0.0),
+        ([1.0, 2.0, -4.1], 0.1 / 8),
+        ([1.1, 2.0, -4.0], 0.1 / 5),
+        ([1.0, 2.0, np.nan], np.inf),
+        ([1.0, 2.0], np.inf),
+    ],
+)
+def test_errors_are_measured(got: list[float], error: float) -> None:
+    assert float_models.error_of(np.array(got), np.array([1.0, 2.0, -4.0])) == pytest.approx(error)
+    assert float_models.error_of(np.array([np.inf, 1.0]), np.array([-np.inf, 1.0])) == np.inf
+
+
+def test_the_table_has_errors_and_reasons(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong output, and a failure of a device, fail; a model that doesn't fit is in the table with its reason."""
+    monkeypatch.setattr(float_models, "cases", lambda folder, only: {"lstm": float_models.lstm})
+    assert float_models.main(["--devices", "cpu,pynq-z2"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"lstm +\d\.\de-0[78] +DoesNotFit \(1\)", out)
+    assert "(1) DoesNotFit: does not fit pynq-z2: needs 402 dsp" in out
+    right = float_models.on_device
+
+    def wrong(*arguments: Any) -> tuple[Array, str]:
+        got, interface = right(*arguments)
+        return got + np.float32(1e-3), interface
+
+    monkeypatch.setattr(float_models, "on_device", wrong)
+    assert float_models.main(["--devices", "cpu"]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+    def broken(*arguments: Any) -> tuple[Array, str]:
+        raise cuvil.DeviceError("it hangs")
+
+    monkeypatch.setattr(float_models, "on_device", broken)
+    assert float_models.main(["--devices", "cpu"]) == 1
 
 
 QUANTIZED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
