@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.attention_fast_path import FUSED
+from cuvil_hw.frontend.torch_errors import line_of, reason
 
-_TORCH = str(Path(torch.__file__).parent)
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _MODE_SWITCHES = {torch._C._set_grad_enabled}  # in inference they change no number
 
 
@@ -127,8 +125,7 @@ class Specialized(torch.fx.Interpreter):
         except CuvilError:
             raise
         except Exception as e:  # a fake run or a trace: whatever an op raises means that it can't be compiled
-            reason = " ".join(str(e).split("\n\n")[0].split())[:300] or type(e).__name__
-            raise Unsupported([Refusal(_name(n), reason, 1, (location(n),))], "torch.compile") from e
+            raise Unsupported([Refusal(_name(n), reason(e), 1, (line_of(n),))], "torch.compile") from e
 
     def _autocast(self, n: torch.fx.Node) -> Any:
         """Autocast that is switched off. One that is on is refused: level1 has no bfloat16, and the model means it."""
@@ -139,17 +136,6 @@ class Specialized(torch.fx.Interpreter):
                 f"autocast on {device} to {dtype}; call the model without it, or with model.half()"
             )
         return torch.amp.autocast_mode._enter_autocast(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-
-def user_line(frames: Sequence[tuple[str, int]]) -> str:
-    """`model.py:12`: the innermost of (file, line) outside torch; empty where there is none."""
-    outside = [(file, line) for file, line in frames if not file.startswith((_TORCH, "<"))]
-    return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
-
-
-def location(node: torch.fx.Node) -> str:
-    """The user's line that a node comes from."""
-    return user_line([(f, int(n)) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "")])
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -312,4 +298,4 @@ class DynamoGraph(torch.nn.Module):
         return (*(results[i] for i in call.plan.picked), *(args[i] for i in call.plan.written))
 
 
-__all__ = ["Alias", "Computed", "DynamoGraph", "Given", "Plan", "plan", "source_name", "user_line"]
+__all__ = ["Alias", "Computed", "DynamoGraph", "Given", "Plan", "plan", "source_name"]

@@ -21,7 +21,8 @@ from torch.export.graph_signature import (
 )
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.frontend.torch_export import location
+from cuvil_hw.frontend.torch_errors import reason
+from cuvil_hw.frontend.torch_graph import location
 
 Number = Callable[[Any], int]
 Extents = Callable[[torch.Tensor], "tuple[int, ...] | None"]
@@ -84,8 +85,7 @@ def _value(
             try:
                 return node.target(*args, **named)
             except Exception as e:  # torch's own shape rules, of any operator
-                why = " ".join(str(e).strip().split("\n\n")[0].split())[:300]
-                raise CuvilError(f"{node.target} at {location(node) or node.name}: {why}") from e
+                raise CuvilError(f"{node.target} at {location(node) or node.name}: {reason(e)}") from e
     return None
 
 

@@ -6,8 +6,6 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -22,13 +20,12 @@ from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noq
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch_attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch_call import example_call, paths_of, signature_of
-from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live, location
+from cuvil_hw.frontend.torch_errors import raised_at, reason
+from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
 from cuvil_hw.runtime.signature import Fixed, Leaf, Scalar, Tree
 from cuvil_hw.types import TensorType
-
-_TORCH = str(Path(torch.__file__).parent)
 
 
 def load_torch(
@@ -101,28 +98,11 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any
         try:
             return torch.export.export(module, args, named, strict=False)
         except Exception as e:  # tracing runs the user's code: anything may be raised
-            at = _raised_at(e)
+            at = raised_at(e)
             raise CuvilError(
-                f"torch.export can't trace {type(module).__name__}{f' at {at}' if at else ''}: {_short(e)}; "
+                f"torch.export can't trace {type(module).__name__}{f' at {at}' if at else ''}: {reason(e)}; "
                 "the forward must run on the example inputs, and not branch on values (use torch.where or torch.cond)"
             ) from e
-
-
-def _raised_at(error: BaseException) -> str:
-    """`model.py:12`: the innermost frame of the user's code."""
-    place = ""
-    for frame, line in walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if not file.startswith((_TORCH, "<")) and file != __file__:
-            place = f"{Path(file).name}:{line}"
-    return place
-
-
-def _short(error: BaseException) -> str:
-    """The first paragraph of torch's message, on one line."""
-    paragraph = str(error).strip().split("\n\n")[0]
-    text = " ".join(paragraph.split())
-    return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__
 
 
 def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequence[int]]) -> ExportedProgram:
@@ -155,7 +135,7 @@ def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequen
             warnings.simplefilter("ignore")
             return torch.export.export(exported.module(), args, named, strict=False)
     except Exception as e:  # torch checks its own guards on the sizes, by errors of any kind
-        raise CuvilError(f"the exported program can't take these sizes: {_short(e)}") from e
+        raise CuvilError(f"the exported program can't take these sizes: {reason(e)}") from e
 
 
 def _decompose(exported: ExportedProgram) -> ExportedProgram:
@@ -176,8 +156,8 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
             result: ExportedProgram = exported.run_decompositions(decompositions)
         except Exception as e:  # torch's own rewriting may ask for values that only a run has
             kinds = sorted({str(n.target) for n in calls if str(n.target) not in TABLE})
-            reason = f"torch can't express it by simpler operators: {_short(e)}"
-            raise Unsupported([Refusal(", ".join(kinds), reason)]) from e
+            why = f"torch can't express it by simpler operators: {reason(e)}"
+            raise Unsupported([Refusal(", ".join(kinds), why)]) from e
     return result
 
 
@@ -324,6 +304,3 @@ def _output_names(exported: ExportedProgram) -> list[str]:
 def _output_name(path: Sequence[str]) -> str:
     text = ".".join(path) or "0"
     return f"out{text}" if text[0].isdigit() else text
-
-
-__all__ = ["load_torch", "location"]

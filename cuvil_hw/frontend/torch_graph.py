@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend import aten_table  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.aten import DTYPES, TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw.frontend.torch_errors import line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.types import TensorType
@@ -30,9 +29,6 @@ _OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default"
 _STAYS = "quantized_decomposed.dequantize"
 _CHECKS = ("aten._assert_async", "aten._assert_scalar")
 POISON = object()  # the result of a node that was refused and has no type either
-# Files whose lines are nobody's model: torch, generated code, this package.
-_NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[1]))
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 Number = bool | int | float
 
 
@@ -168,10 +164,9 @@ def fake(node: torch.fx.Node) -> Any:
 
 
 def location(node: torch.fx.Node) -> str:
-    """`model.py:12`, the innermost frame outside torch; else the module's path, such as `features.0`."""
-    frames = [(f, n) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if not f.startswith(_NOT_THE_USERS)]
-    if frames:
-        return f"{Path(frames[-1][0]).name}:{frames[-1][1]}"
+    """`model.py:12`, the user's innermost line; else the module's path, such as `features.0`."""
+    if line := line_of(node):
+        return line
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     return str(paths[-1]) if paths else ""
 

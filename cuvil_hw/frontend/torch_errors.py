@@ -1,0 +1,39 @@
+"""What to tell of torch's errors and nodes: the user's line, and the reason in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from traceback import walk_tb
+
+import torch
+import torch.fx
+
+# Files whose lines are nobody's model: torch, generated code, this package.
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[1]) + os.sep)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_LONGEST = 300  # characters of a reason
+
+
+def user_line(frames: Iterable[tuple[str, int]]) -> str:
+    """`model.py:12`: the innermost, which is the last, of (file, line) that is the user's; empty where none is."""
+    outside = [(file, line) for file, line in frames if not file.startswith(_NOT_THE_USERS)]
+    return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
+
+
+def line_of(node: torch.fx.Node) -> str:
+    """The user's line that a node comes from; empty where torch doesn't know it."""
+    return user_line((file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or ""))
+
+
+def raised_at(error: BaseException) -> str:
+    """The user's line that raised; empty where none did."""
+    return user_line((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+
+
+def reason(error: BaseException) -> str:
+    """The first paragraph of a message, on one line; torch's later ones are hints about torch."""
+    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    return (text[:_LONGEST] + " …" if len(text) > _LONGEST else text) or type(error).__name__
