@@ -275,8 +275,9 @@ def layers() -> Iterator[Case]:
             inside = places if mode == "nearest" and padding == "zeros" else np.nan_to_num(places)
             yield case(ops.GridSample(mode, padding), [x, inside], [dtype] * 2, 1e-5)
         sample = np.asarray([[np.nan, 1], [0.5, -np.inf], [np.inf, 0], [-0.0, 1]], x.dtype)
-        tree = [np.int64([0, 1, 0, 0, 0]), np.asarray([0.5, 0, 0, 0, 0], x.dtype), np.int64([1, 3, 2, 3, 4]),
-                np.int64([2, 4, 2, 3, 4]), np.asarray([True, False, False, False, False]), np.int64([0, 1])]  # fmt: skip
+        feature, yes, no = np.int64([0, 1, 0, 0, 0]), np.int64([1, 3, 2, 3, 4]), np.int64([2, 4, 2, 3, 4])
+        threshold, nan_yes = np.asarray([0.5, 0, 0, 0, 0], x.dtype), np.asarray([True, False, False, False, False])
+        tree = [feature, threshold, yes, no, nan_yes, np.int64([0, 1])]
         yield case(ops.TreeWalk(2), [sample, *tree], [dtype, "i64", dtype, "i64", "i64", "bool", "i64"])
         yield case(ops.Quantize((0.5,), (3,), "i8"), [values(dtype)], [dtype])
     q, k = rows("u8", (1, 4, 5, 6), 20, False), rows("i8", (6, 2, 3, 2), 21, False)

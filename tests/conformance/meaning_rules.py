@@ -1,7 +1,7 @@
 """Rules of docs/numerics.md as results written by hand, not computed by anything of ours.
 
-Each names the words of that page which it follows. They come from IEEE 754, C, Python's integers, and what NumPy, PyTorch
-and ONNX say of their operators.
+Each names the words of that page which it follows. They come from IEEE 754, C, Python's integers, and what NumPy,
+PyTorch and ONNX say of their operators.
 """
 
 from __future__ import annotations
@@ -366,8 +366,11 @@ def empty_rules() -> Iterator[Case]:
         ends = (-INF, INF) if d[0] == "f" else dtypes.int_range(d)
         nothing = np.zeros((2, 0))
         neutral: list[tuple[Op, Any]] = [
-            (ops.ReduceSum((1,)), 0), (ops.ReduceProd((1,)), 1), (ops.ReduceMax((1,)), ends[0]), (ops.ReduceMin((1,)), ends[1]),
-        ]  # fmt: skip
+            (ops.ReduceSum((1,)), 0),
+            (ops.ReduceProd((1,)), 1),
+            (ops.ReduceMax((1,)), ends[0]),
+            (ops.ReduceMin((1,)), ends[1]),
+        ]
         neutral += [(ops.ReduceMean((1,)), NAN)] if d[0] == "f" else []
         for op, value in neutral:
             yield rule(words, op, d, [nothing], [value, value], zeros=False)
