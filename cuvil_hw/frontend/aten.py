@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from xdsl.ir import SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
@@ -123,7 +124,12 @@ class Emitter:
         return self.builder.op(op, *map(self.ssa, values), loc=self.loc)
 
     def splat(self, value: float | int | bool, kind: TensorType) -> SSAValue:
-        """A tensor of one value."""
+        """A tensor of one value. Raises Refused where an integer type doesn't hold it."""
+        if not dtypes.is_float(kind.dtype):
+            low, high = dtypes.int_range(kind.dtype)
+            if kind.dtype != "bool" and not low <= value <= high:
+                raise Refused(f"the number {value} is outside {kind.dtype} [{low}, {high}]")
+            value = bool(value) if kind.dtype == "bool" else int(value)
         operation = level1.const_splat(value, kind)
         self.builder.block.add_op(operation)
         return operation.results[0]
@@ -148,6 +154,13 @@ class Emitter:
         if isinstance(v, torch.Tensor) and v.numel() == 1:
             return self.splat(v.item(), TensorType(shape, dtype_name(v.dtype)))
         return self.op(BroadcastTo(shape), v)
+
+    def wrapped(self, v: Value | float | int | bool, dtype: str) -> Value | float | int | bool:
+        """A Python integer beside a tensor of integers, as torch's arithmetic and comparisons take it: modulo 2^width."""
+        if isinstance(v, bool) or not isinstance(v, int) or dtype == "bool" or dtypes.is_float(dtype):
+            return v
+        low, high = dtypes.int_range(dtype)
+        return (v - low) % (high - low + 1) + low
 
     def operand(self, v: Value | float | int | bool, kind: TensorType) -> Value:
         """A tensor or Python number as a tensor of exactly `kind`: cast, then broadcast."""

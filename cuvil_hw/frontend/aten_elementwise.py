@@ -27,8 +27,6 @@ UNARY: dict[str, Op] = {
     "erf": ew.Erf(),
     "sin": ew.Sin(),
     "cos": ew.Cos(),
-    "sign": ew.Sign(),
-    "sgn": ew.Sign(),
     "relu": ew.Relu(),
     "silu": ew.Silu(),
     "hardswish": ew.HardSwish(),
@@ -52,13 +50,20 @@ BITWISE: dict[str, Op] = {"and": ew.BitwiseAnd(), "or": ew.BitwiseOr(), "xor": e
 def apply(e: Emitter, op: Op, a: Operand, b: Operand, dtype: str) -> Value:
     """`op` on two operands cast to `dtype` and broadcast to the node's shape."""
     kind = TensorType(e.out.shape, dtype)
-    return e.op(op, e.operand(a, kind), e.operand(b, kind))
+    return e.op(op, e.operand(e.wrapped(a, dtype), kind), e.operand(e.wrapped(b, dtype), kind))
 
 
 def _enter_unary(target: str, op: Op) -> None:
     @converts(target)
     def convert(e: Emitter, x: Value) -> Value:
         return e.op(op, e.cast(x, e.out.dtype))
+
+
+@converts("sign", "sgn")
+def sign(e: Emitter, x: Value) -> Value:
+    """0 for NaN: torch subtracts two comparisons."""
+    y = e.op(ew.Sign(), x)
+    return e.op(ew.Where(), e.op(ew.IsNan(), x), e.splat(0, e.out), y) if dtypes.is_float(e.out.dtype) else y
 
 
 def _enter_rounding(target: str, op: Op) -> None:
@@ -176,7 +181,7 @@ def div(e: Emitter, a: Operand, b: Operand) -> Value:
 def div_mode(e: Emitter, a: Operand, b: Operand, rounding_mode: str | None) -> Value:
     if rounding_mode is None:
         return div(e, a, b)
-    x, y = e.operand(a, e.out), e.operand(b, e.out)
+    x, y = (e.operand(e.wrapped(v, e.out.dtype), e.out) for v in (a, b))
     integer = dtypes.is_int(e.out.dtype)
     if rounding_mode == "trunc":
         q = e.op(ew.Div(), x, y)

@@ -27,7 +27,12 @@ FUNCTIONS: dict[str, Op] = {
     "acosh": ew.Acosh(),
     "atanh": ew.Atanh(),
 }
-SHIFTS: dict[str, Op] = {"bitwise_left_shift": ew.ShiftLeft(), "bitwise_right_shift": ew.ShiftRight()}
+SHIFTS: dict[str, Op] = {
+    "bitwise_left_shift": ew.ShiftLeft(),
+    "bitwise_right_shift": ew.ShiftRight(),
+    "__lshift__": ew.ShiftLeft(),
+    "__rshift__": ew.ShiftRight(),
+}
 
 
 def _enter_function(target: str, op: Op) -> None:
@@ -37,7 +42,7 @@ def _enter_function(target: str, op: Op) -> None:
 
 
 def _enter_shift(target: str, op: Op) -> None:
-    @converts(f"{target}.Tensor", f"{target}.Tensor_Scalar", f"{target}.Scalar_Tensor")
+    @converts(f"{target}.Tensor", f"{target}.Scalar", f"{target}.Tensor_Scalar", f"{target}.Scalar_Tensor")
     def convert(e: Emitter, x: Operand, by: Operand) -> Value:
         return apply(e, op, x, by, e.out.dtype)
 

@@ -38,15 +38,18 @@ def _enter_sum(target: str, op: type[Any]) -> None:
 def _enter_extreme(target: str, value: type[Any], position: type[Any]) -> None:
     @converts(f"a{target}")
     def over_dims(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
-        return reduced(e, value, x, dims, keepdim)
+        return extreme(e, x, dims, keepdim)
 
     @converts(target)
     def over_all(e: Emitter, x: Value) -> Value:
-        return reduced(e, value, x, None)
+        return extreme(e, x, None, False)
 
     @converts(f"{target}.dim")
     def with_index(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-        return reduced(e, value, x, [dim], keepdim), arg(e, x, dim, keepdim)
+        return extreme(e, x, [dim], keepdim), arg(e, _numbers(e, x), dim, keepdim)
+
+    def extreme(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+        return e.cast(reduced(e, value, _numbers(e, x), dims, keepdim), e.out.dtype)
 
     @converts(f"arg{target}")
     def arg(e: Emitter, x: Value, dim: int | None, keepdim: bool) -> Value:
@@ -54,6 +57,10 @@ def _enter_extreme(target: str, value: type[Any], position: type[Any]) -> None:
         x = e.reshape(x, (e.type(x).size,) if dim is None or not e.shape(x) else e.shape(x))
         axis = 0 if dim is None else axis_of(dim, len(e.shape(x)))
         return e.reshape(e.op(position(axis, bool(keepdim), False), x), shape)
+
+
+def _numbers(e: Emitter, x: Value) -> Value:
+    return e.cast(x, "i8") if e.type(x).dtype == "bool" else x
 
 
 def _enter_truth(target: str, op: type[Any]) -> None:
