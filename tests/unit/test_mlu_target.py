@@ -233,9 +233,25 @@ def test_less_nram_gives_smaller_tiles_and_then_none(tmp_path: Path) -> None:
         assert picked.estimate.use["nram"] <= budget
         sizes.append(tile_of(kernel, picked.schedule, budget).size)
     assert sizes[0] > sizes[1] > 1
-    with pytest.raises(DoesNotFit, match=r"needs [\d,]+ nram where 1,536 may be used, tightest at layer conv_0") as e:
-        planned(conv_of(64), load_profile(card_file(tmp_path, 2048)))
-    assert (e.value.layer, e.value.axis, e.value.limit) == ("conv_0", "nram", 1536)
+    with pytest.raises(DoesNotFit, match=r"needs [\d,]+ nram where 96 may be used, tightest at layer conv_0") as e:
+        planned(conv_of(64), load_profile(card_file(tmp_path, 128)))
+    assert (e.value.layer, e.value.axis, e.value.limit) == ("conv_0", "nram", 96)
+
+
+@pytest.mark.parametrize(("nram", "left"), [(8192, ""), (4096, "const_"), (1024, "both")])
+def test_operands_larger_than_nram_stay_in_gdram(nram: int, left: str) -> None:
+    """The largest first, until the rest fits; the schedule says which."""
+    profile = limited("mlu270", nram)
+    graph = planned(conv_of(64), profile)[0]
+    (described,) = [c.schedule.describe() for _, c in choose(propose(graph, MluAdapter(), profile), profile, {}).picked]
+    assert described.count("@gdram") == {"": 0, "const_": 1, "both": 2}[left]
+    check(conv_of(64), floats(1, 64, 6, 6), card=profile)
+
+
+def test_a_sum_to_one_number_longer_than_nram() -> None:
+    b = Builder([("x", T((3000,), "f32"))])
+    program = b.finish([("y", b.op(ops.ReduceSum((0,), False), b.input(0)))])
+    check(program, floats(3000), card=limited("mlu370-x4", 2048))
 
 
 def test_what_the_cores_cannot_do_is_refused() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from cuvil_hw.adapters.mlu.tile import Tile
 from cuvil_hw.profile import Profile
 from cuvil_hw.schedule.space import Estimate
 
-# Nominal cycles: of one scalar operation on values in NRAM, and of starting one copy. Cambricon publishes neither.
+# Nominal cycles: of one scalar operation on values in NRAM, of one scalar read from GDRAM, and of starting one copy.
+# Cambricon publishes none of them.
 _SCALAR_CYCLES = 4.0
+_FAR_CYCLES = 200.0
 _COPY_CYCLES = 500.0
 
 
@@ -20,7 +24,9 @@ def estimate(tile: Tile, profile: Profile) -> Estimate:
     shared = sum(r.bytes for r in tile.staged if r.fixed)
     moved = tile.output_bytes + sum(r.bytes for r in tile.staged if not r.fixed)
     copies = 1 + sum(not r.fixed for r in tile.staged)
+    far = sum(r.direct for r in tile.regions) * tile.elements * prod(i.extent for i in tile.kernel.reduction_iters)
     each = moved / bytes_per_cycle + copies * _COPY_CYCLES + ops / max(tile.count, 1) * _SCALAR_CYCLES
+    each += far * _FAR_CYCLES
     cycles = busy * each + shared / bytes_per_cycle
     return Estimate(cycles / profile.clock_hz, max(1, round(cycles)), {"nram": float(tile.nram_bytes)})
 

@@ -21,6 +21,8 @@ ALIGN_BYTES = 128
 # Of an operand that is read at computed positions (gather), at most this share of NRAM; a larger one stays in GDRAM and
 # is read from there element by element.
 GATHER_SHARE = 4
+# Where a schedule leaves an operand that doesn't fit NRAM: it is read from there element by element, too.
+FAR = "gdram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +117,20 @@ def aligned(size: int) -> int:
 def tile_of(kernel: Kernel, schedule: Schedule, nram_bytes: float) -> Tile:
     """The tile that a schedule of `schedules` describes, in NRAM of `nram_bytes`."""
     for level in schedule.levels:
-        if level.bind == "core" and level.tile:
-            name, size = level.tile[0]
+        if level.bind == "core":
             names = [i.name for i in kernel.iterators]
-            return _tile(kernel, names.index(name), size, nram_bytes)
+            split, size = (names.index(level.tile[0][0]), level.tile[0][1]) if level.tile else (len(names), 1)
+            return _tile(kernel, split, size, nram_bytes, frozenset(o for o, space in level.stage if space == FAR))
     return _tile(kernel, len(kernel.iterators), 1, nram_bytes)
 
 
 def schedules(kernel: Kernel, nram_bytes: float, cores: int) -> list[Schedule]:
-    """Every cut at a power of two, at what gives each core one tile, and none; those that fit, or the smallest."""
-    several = [d for d, i in enumerate(kernel.iterators) if i.extent > 1]
-    if not several or kernel.type.size == 0:
+    """Every cut at a power of two, at what gives each core one tile, and none; those that fit. When none does, the
+    smallest with its largest operands left in GDRAM: a sum may be longer than NRAM."""
+    if kernel.type.size == 0:
         return [Schedule()]
-    found: list[Tile] = []
+    several = [d for d, i in enumerate(kernel.iterators) if i.extent > 1]
+    found: list[Tile] = [] if several else [_tile(kernel, len(kernel.iterators), 1, nram_bytes)]
     for split in several:
         extent = kernel.iterators[split].extent
         outer = prod(i.extent for i in kernel.iterators[:split])
@@ -135,11 +138,24 @@ def schedules(kernel: Kernel, nram_bytes: float, cores: int) -> list[Schedule]:
         sizes = {extent, min(share, extent), *(1 << k for k in range(extent.bit_length()) if 1 << k < extent)}
         found += [_tile(kernel, split, size, nram_bytes) for size in sorted(sizes)]
     fitting = [t for t in found if t.nram_bytes <= nram_bytes]
-    chosen = fitting or [min(found, key=lambda t: t.nram_bytes)]
-    return [Schedule((Level(((kernel.iterators[t.split].name, t.size),), "core"),)) for t in chosen]
+    if fitting:
+        return [Schedule((Level(_cut(t), "core"),)) for t in fitting]
+    least = min(found, key=lambda t: t.nram_bytes)
+    far: list[str] = []
+    for region in sorted(least.staged, key=lambda r: r.bytes, reverse=True):
+        if region.load.buffer in far:
+            continue
+        far.append(region.load.buffer)
+        if _tile(kernel, least.split, least.size, nram_bytes, frozenset(far)).nram_bytes <= nram_bytes:
+            break
+    return [Schedule((Level(_cut(least), "core", tuple((name, FAR) for name in far)),))]
 
 
-def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float) -> Tile:
+def _cut(tile: Tile) -> tuple[tuple[str, int], ...]:
+    return ((tile.cut.name, tile.size),) if tile.cut is not None else ()
+
+
+def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float, far: frozenset[str] = frozenset()) -> Tile:
     widths = {i.name: 1 if d < split else size if d == split else i.extent for d, i in enumerate(kernel.iterators)}
     widths |= {i.name: i.extent for i in kernel.reduction_iters}
     whole = [i for d, i in enumerate(kernel.iterators) if d > split] + list(kernel.reduction_iters)
@@ -150,7 +166,7 @@ def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float) -> Tile:
         spans = tuple(_span(i, n, widths, origin) for i, n in zip(load.index, shape, strict=True))
         region = Region(load, spans, shape, False)
         gathers = any(isinstance(e, Load) for i in load.index for e in walk(i))
-        direct = gathers and region.bytes * GATHER_SHARE > nram_bytes
+        direct = load.buffer in far or (gathers and region.bytes * GATHER_SHARE > nram_bytes)
         regions.append(Region(load, spans, shape, direct))
     return Tile(kernel, split, size, tuple(regions))
 
