@@ -156,7 +156,7 @@ class Emitter:
         return self.op(BroadcastTo(shape), v)
 
     def wrapped(self, v: Value | float | int | bool, dtype: str) -> Value | float | int | bool:
-        """A Python integer beside a tensor of integers, as torch's arithmetic and comparisons take it: modulo 2^width."""
+        """A Python integer beside a tensor of integers, modulo 2^width, as torch computes and compares."""
         if isinstance(v, bool) or not isinstance(v, int) or dtype == "bool" or dtypes.is_float(dtype):
             return v
         low, high = dtypes.int_range(dtype)

@@ -94,8 +94,8 @@ def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], con
         given, kept = [n for p in calling.signature.parameters for n in ports(p.tree)], calling.kept_inputs
         if sorted(given) != sorted(set(ins) - kept):
             raise ValueError(f"the signature gives {', '.join(given)}; the inputs are {', '.join(set(ins) - kept)}")
-        if unknown := [n for n in ports(calling.signature.result) if n not in outs]:
-            raise ValueError(f"the signature returns {unknown[0]!r}, which is no output")
+        if unknown := [n for n in ports(calling.signature.result) if n not in set(outs) - calling.kept_outputs]:
+            raise ValueError(f"the signature returns {unknown[0]!r}, which is no output that callers get")
     for state in calling.states:
         port = ins[state.input]
         if state.initial:

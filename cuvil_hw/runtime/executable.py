@@ -31,6 +31,9 @@ from cuvil_hw.types import TensorType
 if TYPE_CHECKING:
     from cuvil_hw.runtime.dynamic import DynamicExecutable
 
+# What reading settings of another shape raises. Only the adapter knows the shape of "profile" and "info".
+_NOT_WHAT_IT_WROTE = (AttributeError, LookupError, TypeError, ValueError)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -376,15 +379,18 @@ def _open_program(artifact: Artifact, interface: str) -> tuple[Loaded, Path]:
         if manifest.abi.get(key, value) != value:
             built = manifest.abi[key]
             raise ArtifactError(f"{manifest.model}: was compiled for {key} {built}, this is {value}; recompile for it")
-    device = registry.open_device(manifest.adapter, manifest.profile, interface)
     folder = Path(tempfile.mkdtemp(prefix="cuvil-"))
     try:
+        device = registry.open_device(manifest.adapter, manifest.profile, interface)
         container.extract(artifact, folder)
         ins, outs = manifest.device_inputs, manifest.device_outputs
         program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants())
         return device.load(program), folder
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(e, _NOT_WHAT_IT_WROTE):
+            where = f"{manifest.model}: adapter {manifest.adapter} can't read its own part of the manifest"
+            raise ArtifactError(f"{where}: {type(e).__name__}: {e}; compile the model again") from e
         raise
 
 
