@@ -78,6 +78,9 @@ def rows(dtype: str, shape: Sequence[int], seed: int, special: bool = True) -> A
     return np.asarray(rng.integers(lo, hi, tuple(shape), dtypes.to_numpy(dtype).type, endpoint=True))
 
 
+# Of casts from integers: one of each way to wrap.
+NARROWED = (*FLOATS, "i8", "u8", "i16", "u32", "i64", "u64", "i5", "u3", "bool")
+
 # op, integer types that it takes beside floats, absolute error of a formula that cancels
 UNARY: tuple[tuple[Op, tuple[str, ...], float], ...] = (
     (ops.Neg(), WRAPPING, 0),
@@ -171,7 +174,7 @@ def unary() -> Iterator[Case]:
         more = np.asarray([254.5, 255.5, -128.5, -129, 2049, 65520, 65519, 4e9, -4e9, 2.0**63, 2.0**64, 1e20, -1e20])
         with np.errstate(over="ignore"):
             yield case(ops.Cast(to), [np.concatenate([values(dtype), more.astype(values(dtype).dtype)])], [dtype])
-    for dtype, to in itertools.product(("i8", "u8", "i32", "u32", "i64", "u64", "i5", "u3", "u20", "bool"), ALL):
+    for dtype, to in itertools.product(("i8", "u8", "i32", "u32", "i64", "u64", "i5", "u3", "u20", "bool"), NARROWED):
         more = [v for v in (2**24 + 1, 2**24 + 3, 2**53 + 1, 65520, 65519) if v <= dtypes.int_range(dtype)[1]]
         x = values(dtype)
         yield case(ops.Cast(to), [np.concatenate([x, np.asarray(more, x.dtype)])], [dtype])
@@ -189,7 +192,9 @@ def binary() -> Iterator[Case]:
 def reductions() -> Iterator[Case]:
     for cls in (ops.ReduceSum, ops.ReduceProd):
         for dtype in FLOATS + WRAPPING:
-            for axes in ((), (0,), (1, 2)):
+            yield case(cls((1, 2), dtype[0] == "u"), [rows(dtype, (3, 4, 5), 2)], [dtype])
+        for dtype in ("f32", "i8"):
+            for axes in ((), (0,)):
                 yield case(cls(axes, axes == (0,)), [rows(dtype, (3, 4, 5), 2)], [dtype])
         yield case(cls((0,), False, "i40"), [rows("i5", (3, 4), 3)], ["i5"])
     for dtype in FLOATS:
@@ -199,13 +204,13 @@ def reductions() -> Iterator[Case]:
             yield case(extreme((1,), True), [rows(dtype, (5, 3), 5)], [dtype])
     for arg in (ops.ArgMax, ops.ArgMin):
         for dtype in FLOATS + INTEGERS:
-            for last in (False, True):
+            for last in (False, True) if dtype in SOME else (False,):
                 yield case(arg(1, last, last), [rows(dtype, (6, 5), 6)], [dtype])
     for run in (ops.CumSum, ops.CumProd):
         for dtype in FLOATS + WRAPPING:
             yield case(run(1, dtype[0] == "i", dtype[0] == "u"), [rows(dtype, (2, 6), 7)], [dtype])
     for dtype in FLOATS + INTEGERS:
-        for largest in (False, True):
+        for largest in (False, True) if dtype in SOME else (True,):
             yield case(ops.Rank(1, largest), [rows(dtype, (2, 9), 8)], [dtype])
     for dtype in ("i64", "i8", "u3"):
         yield case(ops.PositionOf(0, 5), [np.asarray([[2, 1], [0, 1], [1, 3]], dtypes.to_numpy(dtype))], [dtype])
