@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cuvil_hw.adapters.agilex.adapter import AgilexAdapter
@@ -17,7 +15,7 @@ from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime.device import DeviceProgram, Loaded
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Choice
-from tests.unit.fpga_runner import ports
+from tests.unit import device_runner
 
 PROFILE = load_profile("agilex")
 
@@ -32,12 +30,8 @@ def planned(graph: KernelGraph, choice: Choice) -> BuildPlan:
 @contextmanager
 def program_of(graph: KernelGraph, plan: BuildPlan, **info: Any) -> Iterator[DeviceProgram]:
     """The files of a plan as a device loads them; `info` replaces entries of the plan's."""
-    plan = replace(plan, info={**plan.info, **info})
-    with tempfile.TemporaryDirectory() as folder:
-        plan.write(Path(folder))
-        yield DeviceProgram(
-            graph.name, Path(folder), ports(graph, graph.inputs), ports(graph, graph.outputs), plan.info
-        )
+    with device_runner.program_of(graph, replace(plan, info={**plan.info, **info})) as program:
+        yield program
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,11 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.passes import fuse
 from cuvil_hw.profile import Profile, load_profile
-from cuvil_hw.runtime.device import DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.device import Loaded
 from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice
+from tests.unit import device_runner
 
 PROFILE = load_profile("cpu")
 
@@ -55,17 +54,8 @@ def source_of(program: Program, lanes: int | None = None) -> str:
 def loaded(program: Program, lanes: int | None = None) -> Iterator[Loaded]:
     """The compiled program on this processor."""
     graph = graph_of(program)
-    plan = plan_of(graph, lanes)
-    with tempfile.TemporaryDirectory() as folder:
-        plan.execute(Path(folder))
-        ports = [tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
-                 for names in (graph.inputs, graph.outputs)]  # fmt: skip
-        described = DeviceProgram(program.name, Path(folder), ports[0], ports[1], plan.info, graph.constants)
-        run = CpuAdapter().open(PROFILE, "hw").load(described)
-        try:
-            yield run
-        finally:
-            run.close()
+    with device_runner.loaded(graph, plan_of(graph, lanes), CpuAdapter().open(PROFILE, "hw"), build=True) as run:
+        yield run
 
 
 def check(program: Program, *inputs: np.ndarray[Any, Any], lanes: int | None = None, rtol: float = 1e-5) -> list[Any]:
@@ -75,17 +65,5 @@ def check(program: Program, *inputs: np.ndarray[Any, Any], lanes: int | None = N
     with loaded(program, lanes) as run:
         got, seconds = run.run([np.ascontiguousarray(x)[None] for x in inputs])
     assert seconds >= 0
-    _compare([g[0] for g in got], wanted, rtol)
+    device_runner.compare([g[0] for g in got], wanted, rtol, f16_rtol=1e-3)
     return wanted
-
-
-def _compare(got: Sequence[Any], wanted: Sequence[Any], rtol: float) -> None:
-    assert len(got) == len(wanted)
-    for g, w in zip(got, wanted, strict=True):
-        assert g.shape == w.shape
-        assert g.dtype == w.dtype
-        if np.issubdtype(w.dtype, np.floating):
-            near = max(rtol, 1e-3) if w.dtype == np.float16 else rtol
-            np.testing.assert_allclose(g, w, rtol=near, atol=near, equal_nan=True)
-        else:
-            np.testing.assert_array_equal(g, w)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,11 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.passes import fuse
 from cuvil_hw.profile import Profile, load_profile
-from cuvil_hw.runtime.device import DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.device import Loaded
 from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice, Schedule
+from tests.unit import device_runner
 
 PROFILE = load_profile("cuda:sm_75")
 Prefer = Callable[[Schedule], float]
@@ -55,17 +54,8 @@ def plan_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile =
 @contextmanager
 def loaded(program: Program, prefer: Prefer | None = None, interface: str = "sim") -> Iterator[Loaded]:
     graph = graph_of(program)
-    plan = plan_of(graph, prefer)
-    with tempfile.TemporaryDirectory() as folder:
-        plan.write(Path(folder))
-        ports = [tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
-                 for names in (graph.inputs, graph.outputs)]  # fmt: skip
-        described = DeviceProgram(program.name, Path(folder), ports[0], ports[1], plan.info, graph.constants)
-        run = CudaAdapter().open(PROFILE, interface).load(described)
-        try:
-            yield run
-        finally:
-            run.close()
+    with device_runner.loaded(graph, plan_of(graph, prefer), CudaAdapter().open(PROFILE, interface)) as run:
+        yield run
 
 
 def check(
@@ -83,15 +73,4 @@ def check(
         got, seconds = run.run([np.stack(arrays) for arrays in zip(*samples, strict=True)])
     assert seconds >= 0
     for n, outputs in enumerate(wanted):
-        compare([g[n] for g in got], outputs, rtol)
-
-
-def compare(got: Sequence[Any], wanted: Sequence[Any], rtol: float) -> None:
-    assert len(got) == len(wanted)
-    for g, w in zip(got, wanted, strict=True):
-        assert g.shape == w.shape
-        assert g.dtype == w.dtype
-        if np.issubdtype(w.dtype, np.floating):
-            np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol, equal_nan=True)
-        else:
-            np.testing.assert_array_equal(g, w)
+        device_runner.compare([g[n] for g in got], outputs, rtol)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from cuvil_hw import dtypes, passes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga import dataflow, fold
 from cuvil_hw.adapters.fpga.stage import classify
-from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
+from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.ir.program import Array, Program, evaluate
 from cuvil_hw.profile import load_profile
-from cuvil_hw.runtime.device import DeviceProgram, Port
 from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
+from tests.unit.device_runner import program_of
 
 PROFILE = load_profile("zynq")
 QUICK = ("-O1",)  # compiling takes longer than running these designs
@@ -61,16 +60,8 @@ def loaded(
     module = dataflow.lower(graph, choice, bits)
     module.verify()
     plan = project(module, graph, PROFILE, Golden())
-    with tempfile.TemporaryDirectory() as folder:
-        plan.write(Path(folder))
-        device_program = DeviceProgram(
-            graph.name, Path(folder), ports(graph, graph.inputs), ports(graph, graph.outputs), plan.info
-        )
-        yield LoadedSimulation(build_simulation(device_program, (*QUICK, *flags), headers), device_program)
-
-
-def ports(graph: KernelGraph, names: Sequence[str]) -> tuple[Port, ...]:
-    return tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
+    with program_of(graph, plan) as program:
+        yield LoadedSimulation(build_simulation(program, (*QUICK, *flags), headers), program)
 
 
 def samples(program: Program, rng: np.random.Generator, count: int) -> list[Array]:

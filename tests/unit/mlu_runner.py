@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,10 @@ from cuvil_hw.build import BuildPlan
 from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.passes import fuse
 from cuvil_hw.profile import Profile, load_profile
-from cuvil_hw.runtime.device import DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.device import Loaded
 from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.schedule.kernel import KernelGraph
+from tests.unit import device_runner
 
 CARDS = ("mlu270", "mlu370-x4")
 
@@ -37,16 +36,8 @@ def planned(program: Program, profile: Profile) -> tuple[KernelGraph, BuildPlan]
 def loaded(program: Program, card: str | Profile = "mlu270") -> Iterator[Loaded]:
     profile = load_profile(card)
     graph, plan = planned(program, profile)
-    with tempfile.TemporaryDirectory() as folder:
-        plan.write(Path(folder))
-        ports = [tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
-                 for names in (graph.inputs, graph.outputs)]  # fmt: skip
-        described = DeviceProgram(program.name, Path(folder), ports[0], ports[1], plan.info, graph.constants)
-        run = MluAdapter().open(profile, "sim").load(described)
-        try:
-            yield run
-        finally:
-            run.close()
+    with device_runner.loaded(graph, plan, MluAdapter().open(profile, "sim")) as run:
+        yield run
 
 
 def check(program: Program, *inputs: np.ndarray[Any, Any], card: str | Profile = "mlu270", rtol: float = 1e-5) -> None:
@@ -55,15 +46,4 @@ def check(program: Program, *inputs: np.ndarray[Any, Any], card: str | Profile =
     with loaded(program, card) as run:
         got, seconds = run.run([np.ascontiguousarray(x)[None] for x in inputs])
     assert seconds >= 0
-    _compare([g[0] for g in got], wanted, rtol)
-
-
-def _compare(got: Sequence[Any], wanted: Sequence[Any], rtol: float) -> None:
-    assert len(got) == len(wanted)
-    for g, w in zip(got, wanted, strict=True):
-        assert g.shape == w.shape
-        assert g.dtype == w.dtype
-        if np.issubdtype(w.dtype, np.floating):
-            np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol, equal_nan=True)
-        else:
-            np.testing.assert_array_equal(g, w)
+    device_runner.compare([g[0] for g in got], wanted, rtol)

@@ -265,7 +265,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         plan = plan_of(graph_of(dense(3, 4, 5)))
         (note,) = api.measure(CudaAdapter(), plan, PROFILE).notes
         assert "not measured, estimates stay: Python package cuda-python" in note
-    with pytest.raises(CuvilError, match="no interface 'usb'; it has hw, sim, sim-check and null"):
+    with pytest.raises(CuvilError, match="no interface 'usb'; it has hw, sim, sim-check, null"):
         CudaAdapter().open(PROFILE, "usb")
     (tmp_path / "model.cu").write_bytes(source)
     plan = plan_of(graph_of(dense(3, 4, 5)))

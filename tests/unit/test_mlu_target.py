@@ -271,7 +271,7 @@ def test_interfaces() -> None:
     profile = load_profile("mlu270")
     assert "simulator" in MluAdapter().open(profile, "sim").name
     assert "null" in MluAdapter().open(profile, "null").interface
-    with pytest.raises(CuvilError, match="no interface 'fpga'; it has hw, sim and null"):
+    with pytest.raises(CuvilError, match="no interface 'fpga'; it has hw, sim, null"):
         MluAdapter().open(profile, "fpga")
 
 
