@@ -38,7 +38,7 @@ def load(
     Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
     all that can't be compiled.
     """
-    if max_trips is not None and (isinstance(max_trips, bool) or max_trips < 1):
+    if max_trips is not None and (not isinstance(max_trips, int) or isinstance(max_trips, bool) or max_trips < 1):
         raise CuvilError(f"max_trips is {max_trips!r}; a loop's bound is a positive number of trips")
     kind = _kind(model)
     if kind == "program":

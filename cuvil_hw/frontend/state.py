@@ -15,6 +15,8 @@ def keep_state(program: Program, pairs: Mapping[str, str]) -> Program:
     {"state": "stateN"}. State starts as zeros. The ports of a pair disappear from the program's callers.
 
     Raises CuvilError for names that aren't there or are paired twice, and for pairs of different types."""
+    if not isinstance(pairs, Mapping):
+        raise CuvilError(f"state is a {type(pairs).__name__}, expected outputs by input, such as {{'state': 'stateN'}}")
     inputs, outputs = dict(program.given), dict(program.outputs)
     for input_name, output in pairs.items():
         for what, name, ports in (("input", input_name, inputs), ("output", output, outputs)):

@@ -46,6 +46,8 @@ def _tensors(examples: Any) -> Any:
     leaves, spec = pytree.tree_flatten(examples)
     for i, value in enumerate(leaves):
         if isinstance(value, np.ndarray | np.generic):
+            if value.dtype.kind not in "biufc" or value.dtype.itemsize > 8 * (1 + (value.dtype.kind == "c")):
+                raise CuvilError(f"example input {'.'.join(paths_of(spec)[i])} has dtype {value.dtype}; give numbers")
             value = torch.from_numpy(np.array(value, value.dtype.newbyteorder("="), order="C"))
         leaves[i] = value.detach() if isinstance(value, torch.Tensor) else value
         if not isinstance(value, torch.Tensor | Scalar):

@@ -166,7 +166,7 @@ def _overlap(a: Array | None, b: Array | None) -> bool:
     if a is None or b is None:
         return False
     try:
-        return bool(np.shares_memory(a, b, max_work=10_000))
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 

@@ -87,7 +87,10 @@ def known_inputs(
         lo, hi = (-np.inf, np.inf) if floats else (0, 1) if kind.dtype == "bool" else dtypes.int_range(kind.dtype)
         if not floats and not all(v == v and lo <= v <= hi and v == int(v) for v in array.reshape(-1).tolist()):
             raise CuvilError(f"{name}: constants[{input_name!r}] has values that {kind.dtype}, its type, doesn't have")
-        found[input_name] = array.astype(dtypes.to_numpy(kind.dtype))
+        with np.errstate(over="ignore"):
+            found[input_name] = array.astype(dtypes.to_numpy(kind.dtype))
+        if (np.isinf(found[input_name]) & np.isfinite(array)).any():
+            raise CuvilError(f"{name}: constants[{input_name!r}] has values beyond the range of {kind.dtype}")
     return found
 
 
