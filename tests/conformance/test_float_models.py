@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 import cuvil
+from cuvil_hw.adapters.cuda.measure import measure
 from cuvil_hw.errors import DoesNotFit, ToolNotFound
-from tools import float_models
+from tools import float_models, same_bits
 from tools.float_models import TOLERANCE, Case
 from tools.same_bits import Device
 
@@ -81,6 +82,22 @@ def test_every_other_target(name: str, models: Path) -> None:
     for device, result in zip(OTHERS, found, strict=True):
         assert result.error is not None, f"{device.column}: {result.why}"
         assert result.error <= TOLERANCE, device.column
+
+
+@pytest.mark.needs("ptxas", "cuda", "sklearn")
+@pytest.mark.parametrize("name", ["bert", "lstm", *float_models.SHARED, "digits", "jets", "unet", *same_bits.MLPERF])
+def test_cuda_kernels_compile_without_spills(name: str, models: Path) -> None:
+    """Of the float models, and of those of `make same-bits`."""
+    if name in ("bert", "lstm", *float_models.SHARED):
+        case = float_models.cases(models)[name]()
+        made = cuvil.compile(case.model, "cuda:sm_75", case.example, precision="float32", interface="null")
+    else:
+        quantized = same_bits.cases(models, [name])[name]()
+        made = cuvil.compile(quantized.model, "cuda:sm_75", interface="null", **quantized.options)
+    for architecture in ("sm_75", "sm_80", "sm_90"):
+        figures = measure(made.sources["model.cu"].encode(), architecture)
+        assert len(figures) == len(made.artifact.manifest.info["launches"])
+        assert [n for n, f in figures.items() if f.spill_bytes] == [], architecture
 
 
 class Wide(nn.Module):
