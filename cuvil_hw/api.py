@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
+MAX_NAME = 200  # characters of a program's name
 STEPS = (
     "import the model",
     "simplify",
@@ -108,6 +109,7 @@ def compile(
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
     step = _steps(progress)
+    check_name(name)
     profile = at_level(load_profile(target), opt_level)
     adapter = adapter_for(profile, interface)
     step("import the model")
@@ -153,6 +155,7 @@ def compile_all(
     """
     if opens_shapes(model, example_inputs, shapes, ()):
         raise CuvilError("several targets at once take fixed shapes; for open ones, call cuvil.compile for each target")
+    check_name(name)
     wanted = _named(targets, done)
     program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     simplify(program)
@@ -275,7 +278,15 @@ def import_model(
         from cuvil_hw.frontend.state import keep_state
 
         program = keep_state(load(model, example_inputs, shapes, constants, max_trips), state or {})
-    return program if name is None else replace(program, name=name)
+    # A file's own name for its model is cut; one that the caller gave is checked before.
+    return replace(program, name=program.name[:MAX_NAME] if name is None else name)
+
+
+def check_name(name: str | None) -> None:
+    """Raises CuvilError for a program's name that isn't text, is empty or too long for the file names made of it."""
+    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= MAX_NAME):
+        given = f"{len(name):,} characters" if isinstance(name, str) else f"a {type(name).__name__}"
+        raise CuvilError(f"name is {given}; a program's name has 1 to {MAX_NAME} characters")
 
 
 def simplify(program: Program) -> None:

@@ -132,6 +132,16 @@ def test_an_interface_that_there_is_not_fails_before_compiling(target: str) -> N
         cuvil.compile(torch.nn.Linear(2, 2), target, torch.zeros(1, 2), interface="nope", progress=started)
 
 
+@pytest.mark.parametrize(("name", "said"), [("x" * 5000, "5,000 characters"), ("", "0 characters"), (7, "a int")])
+@pytest.mark.needs("torch", "ortools")
+def test_a_name_that_no_file_can_have(name: str, said: str) -> None:
+    import torch
+
+    for call in (cuvil.compile, cuvil.compile_all):
+        with pytest.raises(CuvilError, match=f"name is {said}; a program's name has 1 to 200 characters"):
+            call(torch.nn.Linear(2, 2), "cpu" if call is cuvil.compile else ["cpu"], torch.zeros(1, 2), name=name)
+
+
 def test_declared_interfaces_are_those_that_open() -> None:
     """What `open` doesn't have, it says; what it lacks tools for, it says otherwise."""
     for target in ("cpu", "pynq-z2", "agilex", "h100", "mlu270"):
