@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+LONGEST = 9  # lines of a function's body: tracing takes time with every operation
 VECTORS, SCALARS, COUNTERS = ("a", "b", "c"), ("p", "q"), ("n", "m")
 
 
@@ -114,6 +115,9 @@ class Writer:
             self.put(depth, f"while {k} < {self.rng.randint(2, 3)} and {self.atom()}:")
             self.put(depth + 1, f"{k} += 1")
         self.block(depth + 1, budget - 1, True)
+        if self.rng.random() < 0.4:
+            self.put(depth + 1, f"if {self.test()}:")
+            self.put(depth + 2, self.rng.choice(("break", "continue")))
         self.put(depth + 1, f"{self.rng.choice(VECTORS)} = {self.rng.choice(VECTORS)} + {k}")
         if self.rng.random() < 0.3:
             self.put(depth, "else:")
@@ -124,14 +128,21 @@ class Writer:
 def function(seed: int, name: str) -> str:
     """The text of `def name(a, b, flag)`: `a` and `b` float32 vectors of 3, `flag` a Python bool; it returns a vector
     and an integer. It calls `helper` and `shift`, which HEADER defines."""
-    writer = Writer(random.Random(seed))
-    writer.put(0, f"def {name}(a, b, flag):")
-    for line in ("c = a - b", "p = a.sum() * 0.5", "q = b[1] + 0.25", "n, m = 0, 1"):
-        writer.put(1, line)
-    for _ in range(writer.rng.randint(3, 5)):
-        writer.statement(1, 2, False)
-    writer.put(1, "return a + b * 0.5 + c + p * q * 0.5, n + m")
-    return "\n".join(writer.lines) + "\n"
+    rng = random.Random(seed)
+    while True:
+        writer = Writer(rng)
+        for _ in range(rng.randint(1, 3)):
+            writer.statement(1, 2, False)
+        if 4 <= len(writer.lines) <= LONGEST:
+            break
+    body = "\n".join(writer.lines)
+    return f"""def {name}(a, b, flag):
+    c = a - b
+    p, q = a.sum() * 0.5, b[1] + 0.25
+    n, m = 0, 1
+{body}
+    return a + b * 0.5 + c + p * q * 0.5, n + m
+"""
 
 
 HEADER = '''

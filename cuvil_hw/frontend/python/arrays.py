@@ -287,6 +287,8 @@ def _element(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     known, values = _known(tuple(inputs))
     if known and out is None:
         return constants(ufunc(*values, dtype=wanted) if wanted is not None else ufunc(*values))
+    if getattr(np, name, None) is not ufunc:
+        refuse(name, "is a function of another library than NumPy; use torch's or NumPy's function")
     if name not in ELEMENTS or ufunc.nout != 1:
         refuse(f"np.{name}", "has no torch form; write it with other functions")
     inputs = [x if isinstance(x, Array | Number) or is_python_number(x) else Array.of(x) for x in inputs]
@@ -330,6 +332,8 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
     expected = _on_ones(func, label, args, kwargs)
     if name in _OF_TYPE:
         return expected
+    if not path and name in (own := _replaced()):
+        return _checked(label, torch_numpy.asarray(own[name](*args, **kwargs)), expected)
     home: Any = torch_numpy
     for part in path:
         home = getattr(home, part, None)
@@ -348,6 +352,12 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
     except (NotImplementedError, TypeError, AttributeError) as e:
         refuse(label, f"isn't possible in this form: {str(e) or type(e).__name__}")
     return _checked(label, result, expected)
+
+
+def _replaced() -> Any:
+    from cuvil_hw.frontend.python.replaced import REPLACED
+
+    return REPLACED
 
 
 def _of_known(func: Any, values: Any, args: Any, kwargs: Any) -> Any:

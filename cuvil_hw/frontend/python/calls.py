@@ -39,6 +39,15 @@ _VIEWS = frozenset(
 _DATA_SHAPE = frozenset(["nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "tolist", "bincount"])
 
 
+# Functions of NumPy that take arrays in a list.
+_OF_SEQUENCES = frozenset(
+    [
+        "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "select", "choose", "multi_dot",
+        "lexsort", "ix_", "broadcast_arrays", "meshgrid", "concat", "ones", "zeros", "empty", "einsum",
+    ]
+)
+
+
 def made(function: Any, name: str = "<lambda>") -> Any:
     """Mark a function that stands in rewritten code: it is rewritten already."""
     if isinstance(function, Function):
@@ -223,6 +232,10 @@ def _numpy(f: Any, name: str, args: Any, kwargs: Any) -> Any:
     if name in ("full", "full_like") and _traced((args, kwargs)):
         return _full(name, args, kwargs)
     args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
+    if name not in _OF_SEQUENCES:  # NumPy's dispatch doesn't look for arrays in lists
+        count = 2 if isinstance(f, np.ufunc) else 1
+        listed = [Array.of(x) if isinstance(x, list | tuple) and _traced(x) else x for x in args[:count]]
+        args = (*listed, *args[count:])
     tensors = any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves((args, kwargs)))
     if not tensors:
         return constants(f(*args, **kwargs))

@@ -40,6 +40,15 @@ def _reciprocal(x: Tensor) -> Tensor:
     return torch.reciprocal(x)
 
 
+def _heaviside(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(torch.isnan(x), x, torch.heaviside(x, y))
+
+
+def _whole(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """NumPy rounds booleans, too: to themselves."""
+    return lambda x: x.clone() if x.dtype == torch.bool else function(x)
+
+
 def _absolute(x: Tensor) -> Tensor:
     return x if x.dtype == torch.bool else torch.abs(x)
 
@@ -72,9 +81,9 @@ ELEMENTS: Mapping[str, Callable[..., Tensor]] = {
     "fabs": torch.abs,
     "sign": _sign,
     "rint": torch.round,
-    "floor": torch.floor,
-    "ceil": torch.ceil,
-    "trunc": torch.trunc,
+    "floor": _whole(torch.floor),
+    "ceil": _whole(torch.ceil),
+    "trunc": _whole(torch.trunc),
     "sqrt": torch.sqrt,
     "square": lambda x: x * x,
     "reciprocal": _reciprocal,
@@ -130,6 +139,6 @@ ELEMENTS: Mapping[str, Callable[..., Tensor]] = {
     "radians": torch.deg2rad,
     "rad2deg": torch.rad2deg,
     "degrees": torch.rad2deg,
-    "heaviside": torch.heaviside,
+    "heaviside": _heaviside,
     "matmul": torch.matmul,
 }

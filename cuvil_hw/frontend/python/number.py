@@ -68,7 +68,11 @@ class Number:
         refuse("a condition", "depends on the values of tensors, and decides something that must be fixed")
 
     def __index__(self) -> int:
-        refuse("an integer", "is read from a tensor, but fixes a shape, a position or a number of trips")
+        refuse(
+            "an integer",
+            "is read from a tensor, but fixes a shape, a position or a number of trips; "
+            "pass it as a Python number, which is known while compiling",
+        )
 
     def __int__(self) -> int:
         refuse("int()", "its number is read from a tensor, but fixes something that must be known when compiling")

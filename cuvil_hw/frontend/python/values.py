@@ -50,13 +50,17 @@ class Cond:
         return self.node == TRUE
 
 
-def truth(value: Any) -> int:
-    """The condition that a value is true, as a node."""
+def truth(value: Any, seen: dict[int, int] | None = None) -> int:
+    """The condition that a value is true, as a node. `seen`: of choices met, by id: they share parts, and each is
+    looked at once."""
     if isinstance(value, Cond):
         return value.node
     if isinstance(value, Choice):
-        conditions = current().conditions
-        return conditions.choose(value.node, truth(value.then), truth(value.other))
+        seen = {} if seen is None else seen
+        if id(value) not in seen:
+            sides = truth(value.then, seen), truth(value.other, seen)
+            seen[id(value)] = current().conditions.choose(value.node, *sides)
+        return seen[id(value)]
     if isinstance(value, Array) and value.known is not None:
         return TRUE if bool(value.known) else FALSE
     if isinstance(value, torch.Tensor | Array | Number):
@@ -97,10 +101,7 @@ def settle(value: Any, name: str) -> Any:
         if value is UNSET:
             raise UnboundLocalError(f"{name} is read before it is assigned")
         return value
-    mask = current().mask
-    if mask not in value.settled:
-        value.settled[mask] = _settle(value, mask, name)
-    return value.settled[mask]
+    return _settle(value, current().mask, name)
 
 
 def _settle(value: Any, mask: int, name: str) -> Any:
@@ -111,14 +112,19 @@ def _settle(value: Any, mask: int, name: str) -> Any:
                 "assign it before the branch"
             )
         return value
+    if mask in value.settled:
+        return value.settled[mask]
     conditions = current().conditions
     yes, no = conditions.both(mask, value.node), conditions.both(mask, conditions.negate(value.node))
     if no == FALSE:
-        return _settle(value.then, yes, name)
-    if yes == FALSE:
-        return _settle(value.other, no, name)
-    then, other = _settle(value.then, yes, name), _settle(value.other, no, name)
-    return select(value.node, then, other, name)
+        found = _settle(value.then, yes, name)
+    elif yes == FALSE:
+        found = _settle(value.other, no, name)
+    else:
+        then, other = _settle(value.then, yes, name), _settle(value.other, no, name)
+        found = select(value.node, then, other, name)
+    value.settled[mask] = found
+    return found
 
 
 def merged(node: int, then: Any, other: Any) -> Any:
