@@ -15,8 +15,9 @@ from cuvil_hw.frontend.python import load, result  # noqa: E402
 from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.unit.python_random import HEADER, function  # noqa: E402
 
-SEEDS = range(20)
-ON_CPU = (5, 12)
+SEEDS = range(64)
+ON_CPU = 5
+TOGETHER = (0, 12, 24, 38, 50, 62)
 CALLS = 4
 
 
@@ -24,7 +25,10 @@ CALLS = 4
 def functions(tmp_path_factory):
     """The functions need a file: that is where their source is read from."""
     path = tmp_path_factory.mktemp("random") / "random_functions.py"
-    path.write_text(HEADER + "\n".join(function(seed, f"f{seed}") for seed in SEEDS), encoding="utf-8")
+    calls = ", ".join(f"f{seed}(a.copy(), b.copy(), flag)" for seed in TOGETHER)
+    together = f"\ndef together(a, b, flag):\n    return {calls}\n"
+    text = "\n".join(function(seed, f"f{seed}") for seed in SEEDS)
+    path.write_text(HEADER + text + together, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("random_functions", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -75,9 +79,18 @@ def test_reference(functions, seed: int) -> None:
     agree(lambda args: on_reference(traced, args), f, seed)
 
 
-@pytest.mark.parametrize("seed", ON_CPU)
-def test_cpu(functions, seed: int) -> None:
-    f = functions[f"f{seed}"]
+def test_cpu(functions) -> None:
+    f = functions[f"f{ON_CPU}"]
     compiled = cuvil.compile(f, "cpu", max_trips=8)
-    agree(lambda args: compiled(*args), f, seed)
+    agree(lambda args: compiled(*args), f, ON_CPU)
+    assert len(compiled.executables) == 1
+
+
+def test_several_in_one_program_on_cpu(functions) -> None:
+    f = functions["together"]
+    compiled = cuvil.compile(f, "cpu", max_trips=8)
+    for call in range(CALLS):
+        args = arguments(0, call)
+        for seed, got, want in zip(TOGETHER, compiled(*args), f(*args), strict=True):
+            same(got, want, seed)
     assert len(compiled.executables) == 1
