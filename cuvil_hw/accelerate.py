@@ -49,8 +49,8 @@ def accelerate(
     except ModuleNotFoundError as e:
         raise ToolNotFound("Python package torch", "accelerate a model", "pip install 'cuvil-hw[torch]'") from e
     if not isinstance(model, torch.nn.Module):
-        kind = model.__name__ if isinstance(model, type) else f"a {type(model).__name__}"
-        raise CuvilError(f"accelerate takes a torch module, such as a Hugging Face model, not {kind}")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise CuvilError(f"accelerate takes a torch module, such as a Hugging Face model; this is {kind}")
     original = type(model)
     if hasattr(original, "cuvil_programs"):
         raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from cuvil_hw import api
 from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound
 from cuvil_hw.profile import Profile
+from cuvil_hw.profile_file import near
 from cuvil_hw.runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ def compile(
         return api.compile(model, target, example_inputs, *args, **options)
     names = ("calibration", "precision")
     others = {**dict(zip(names, args, strict=False)), **options}
+    known = inspect.signature(api.compile).parameters
+    for option in others:
+        if option not in known:
+            raise TypeError(f"cuvil.compile has no option {option!r}{near(option, tuple(known))}")
     chosen = Options("cpu" if target is None else target, others.pop("max_trips", None), others)
     if example_inputs is not None:
         return _ahead(model, example_inputs, chosen)

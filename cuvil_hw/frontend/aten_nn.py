@@ -113,14 +113,14 @@ def batch_norm_of_batch(
 )
 def batch_norm_training(e: Emitter, *_: Any) -> Value:
     e.refuse(
-        "batch norm over the statistics of the batch itself; call model.eval() before torch.export.export, "
+        "batch norm over the statistics of the batch itself; call model.eval() first, "
         "or keep running statistics (track_running_stats=True)"
     )
 
 
 @converts("native_dropout")
 def native_dropout(e: Emitter, *_: Any) -> Value:
-    e.refuse("dropout in training mode; call model.eval() before torch.export.export")
+    e.refuse("dropout in training mode; call model.eval() first")
 
 
 @converts("native_layer_norm")
@@ -210,7 +210,7 @@ def attention(
 ) -> Value:
     """softmax(q·kᵀ·scale + mask)·v. A boolean mask says what takes part; a row where nothing does gives 0."""
     if dropout:
-        e.refuse("attention with dropout; call model.eval() before torch.export.export")
+        e.refuse("attention with dropout; call model.eval() first")
     if gqa:
         k, v = (_per_query_head(e, t, e.shape(q)[-3]) for t in (k, v))
     qs, ks = e.shape(q), e.shape(k)

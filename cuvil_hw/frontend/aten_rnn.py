@@ -96,7 +96,7 @@ def recurrent(
 ) -> list[Value]:
     """`initial`: one (layers · directions, B, …) for each part of the state; results: output and the last states."""
     if train and dropout:
-        e.refuse("dropout between layers in training mode; call model.eval() before torch.export.export")
+        e.refuse("dropout between layers in training mode; call model.eval() first")
     x = permuted(e, x, (1, 0, 2)) if batch_first else x
     if not 0 < e.shape(x)[0] <= MOST_STEPS:
         e.refuse(f"{e.shape(x)[0]} time steps; 1 to {MOST_STEPS} are unrolled")

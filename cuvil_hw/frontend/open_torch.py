@@ -7,10 +7,8 @@ that trace. An ExportedProgram has one trace, and its own ranges.
 from __future__ import annotations
 
 import inspect
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -193,7 +191,7 @@ def _export(
     args, named = pytree.tree_map(example, (args, named))
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
-    with _inference(module, args, named), warnings.catch_warnings(), _quiet():
+    with _inference(module, args, named), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             dynamic = _by_parameter(module, axes_args, axes_named)
@@ -207,18 +205,6 @@ def _export(
 def _functional(exported: ExportedProgram) -> ExportedProgram:
     """With symbolic extents decomposed and free of writes, so that what is asked of sizes there is recorded, too."""
     return _decompose(exported)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch logs dimensions that turn out to be fixed; here that is a finding, not a fault."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _user_inputs(exported: ExportedProgram) -> dict[str, torch.Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 
@@ -15,6 +17,19 @@ import torch.fx
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[1]) + os.sep)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _LONGEST = 300  # characters of a reason
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without torch's log: what it writes there with a traceback, a failing shape rule or a dimension that turns out
+    to be fixed, is a finding here, and an error tells it in one line."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def user_line(frames: Iterable[tuple[str, int]]) -> str:

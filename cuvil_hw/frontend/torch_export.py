@@ -20,7 +20,7 @@ from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noq
 from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch_attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch_call import example_call, paths_of, signature_of
-from cuvil_hw.frontend.torch_errors import raised_at, reason
+from cuvil_hw.frontend.torch_errors import quiet, raised_at, reason
 from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
@@ -83,7 +83,7 @@ def _inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, 
     try:
         for m, _ in flags:
             m.training = False
-        with attributes_kept(module) as changed:
+        with quiet(), attributes_kept(module) as changed:
             yield
         refuse_hidden_state(module, args, named, changed)
     finally:
@@ -131,7 +131,7 @@ def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequen
             "example_inputs, or shapes={'name': (…)} for each of these inputs"
         )
     try:
-        with warnings.catch_warnings():
+        with quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.export(exported.module(), args, named, strict=False)
     except Exception as e:  # torch checks its own guards on the sizes, by errors of any kind

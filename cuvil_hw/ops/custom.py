@@ -9,12 +9,15 @@ import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
+from dataclasses import replace as replaced
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.expr import Tensor
 from cuvil_hw.ops.base import Array, Op, ShapeError, as_tuple, attributes, registry
 from cuvil_hw.types import TensorType
 
@@ -127,12 +130,34 @@ def register_op(
         "rules": rules,
     }
     if lowering is not None:
-        body["compute"] = lambda self, *operands: lowering(*operands, **self.values())
+        body["compute"] = _lowered(lowering)
     else:
         made: Any = decomposition
         body["decompose"] = lambda self, emit, *operands: made(emit, *operands, **self.values())
     title = "".join(part.capitalize() for part in name.split("_")) or name
     return make_dataclass(title, columns, bases=(CustomOp,), namespace=body, frozen=True)
+
+
+def _lowered(lowering: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute`. What the lowering raises, at once or when an element is asked for, is reported with the op's name."""
+
+    def compute(self: CustomOp, *operands: Any) -> Any:
+        def told(run: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return run(*args)
+            except (CuvilError, RecursionError):
+                raise
+            except Exception as e:  # the user's code: anything may be raised
+                kinds = ", ".join(str(t.type) for t in operands)
+                raise CuvilError(f"op {self.mnemonic}: its lowering fails for {kinds}: {type(e).__name__}: {e}") from e
+
+        made = told(lambda: lowering(*operands, **self.values()))
+        if not as_tuple(made) or not all(isinstance(t, Tensor) for t in as_tuple(made)):
+            raise CuvilError(f"op {self.mnemonic}: its lowering returned {made!r}; return a Tensor, or a tuple of them")
+        results = tuple(replaced(t, at=partial(told, t.at)) for t in as_tuple(made))
+        return results if isinstance(made, tuple) else results[0]
+
+    return compute
 
 
 def custom_ops() -> tuple[type[CustomOp], ...]:

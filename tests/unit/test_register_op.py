@@ -56,6 +56,21 @@ def clean() -> Iterator[None]:
         del registry[name]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda x, b: Tensor(x.type, lambda *i: x[i] * const(b, "f64")), "TypeError: mul of f32 and f64"),
+        (lambda x, b: x.nope, "AttributeError"),
+        (lambda x, b: None, "returned None; return a Tensor"),
+    ],
+    ids=["element", "at once", "nothing"],
+)
+def test_what_a_lowering_raises_is_told_with_the_ops_name(wrong: Any, said: str) -> None:
+    register(lowering=wrong)
+    with pytest.raises(CuvilError, match=f"op square_plus: its lowering .*{said}"):
+        cuvil.compile(onnx_model(), "cpu")
+
+
 def onnx_model(version: int = 1, **attributes: Any) -> onnx.ModelProto:
     node = helper.make_node("SquarePlus", ["x"], ["y"], domain="mine", name="act", **attributes)
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 8]) for n in "xy"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -191,3 +192,10 @@ def test_what_never_works_keeps_its_own_error() -> None:
         compiled(Fixed(), torch.randn(2, 3), {"x": {0: cuvil.Dim("B", 1, 8)}})
     with pytest.raises(CuvilError, match="shapes= names 'y'; the inputs are x"):
         compiled(Fixed(), torch.randn(2, 3), {"y": {0: cuvil.Dim("B")}})
+
+
+def test_what_torch_logs_of_a_refused_size_is_said_by_the_error_alone(caplog: pytest.LogCaptureFixture) -> None:
+    pool = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.MaxPool2d(2)).eval()
+    with pytest.raises(CuvilError, match=r"doesn't take S = 1: .*Output size is too small"):
+        cuvil.compile(pool, "cpu", torch.randn(1, 1, 8, 8), shapes={"input": (1, 1, cuvil.Dim("S", max=9), 8)})
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
