@@ -60,7 +60,9 @@ def compile_model(
     max_trips: Annotated[
         int | None, typer.Option(help="Bound of loops whose end depends on values; a call that needs more is an error.")
     ] = None,
-    interface: Annotated[str | None, typer.Option(help="Device that the artifact opens: hw, sim or null.")] = None,
+    interface: Annotated[
+        str | None, typer.Option(help="Device that the artifact opens: hw, sim, sim-count or null.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

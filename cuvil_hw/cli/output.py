@@ -59,7 +59,8 @@ def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy:
         kind = "UsageError" if usage else type(error).__name__
         print_json({"error": {"type": kind, "message": message, **fields}})
         return
-    hint = "\ntry: cuvil --help" if usage else ""
+    command = getattr(getattr(error, "ctx", None), "command_path", "cuvil")
+    hint = f"\ntry: {command} --help" if usage else ""
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]error:[/] {escape(message)}{escape(hint)}")
 
 

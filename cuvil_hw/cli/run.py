@@ -29,7 +29,10 @@ def run_program(
         Path | None, typer.Option("--output", "-o", help="Write the result: .npy, or .npz when there are several.")
     ] = None,
     interface: Annotated[
-        str | None, typer.Option(help="Device to run on: hw, sim or null.", show_default="the artifact's")
+        str | None,
+        typer.Option(
+            help="Device to run on: hw, sim, sim-count or null, as the target has them.", show_default="the artifact's"
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

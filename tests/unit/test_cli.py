@@ -339,7 +339,7 @@ def test_wrong_usage_is_2(arguments: list[str], said: str, capsys: pytest.Captur
     assert (code, out) == (USAGE, "")
     assert err.startswith("error: ")
     assert said in err
-    assert err.endswith("try: cuvil --help\n")
+    assert err.endswith(f"try: cuvil {arguments[0]} --help\n")
     error = error_of(capsys, *arguments)
     assert error["type"] == "UsageError"
     assert said in error["message"]
