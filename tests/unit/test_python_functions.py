@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from cuvil_hw.frontend.python.trace import Trace, tracing  # noqa: E402
+from cuvil_hw.frontend.python.values import Choice, Cond, truth  # noqa: E402
 from tests.unit.python_runner import agrees  # noqa: E402
 
 W = np.array([1.0, 2.0, 3.0], np.float32)
@@ -179,7 +181,9 @@ def numpy_functions(x):
     sums = x.mean(), np.sum(ints), np.mean(ints), np.std(x), np.cumsum(x), np.argmax(x), x.sum(axis=0, keepdims=True)
     types = np.float64(2) * x, x * 1.5, np.arange(3) * x, ints // 2, ints % -2, x // 2, x % 2, ints / 2, x**2
     others = np.sign(x), np.rint(x * 0.5), np.maximum(x, np.nan), np.outer(x, W), x @ W, np.stack([x, x]).T
-    return out, ordered, sums, types, others, CONFIG["w"] * x
+    padded = np.pad(x, (1, 0), constant_values=2), np.pad(ints, 2, mode="reflect"), np.pad([x, x], ((0, 1), (2, 0)))
+    rounded = np.fix(x), np.floor(x > 0), np.heaviside(x * np.nan, 1), np.mean([x, x + 1], axis=0), np.add([x, x], x)
+    return out, ordered, sums, types, others, padded, rounded, CONFIG["w"] * x
 
 
 def torch_functions(x):
@@ -250,3 +254,12 @@ def test_a_loop_that_needs_more_trips_raises() -> None:
     assert on_reference(traced, load.arguments(f, (torch.full((2,), 7.0),), {})).tolist() == [56.0, 56.0]
     with pytest.raises(GuardError, match=r"test_python_functions\.py:\d+: a loop needs more than 3 trips"):
         on_reference(traced, load.arguments(f, (torch.full((2,), 6.0),), {}))
+
+
+def test_choices_that_share_parts_are_looked_at_once() -> None:
+    with tracing(Trace(4)) as trace:
+        flag = Cond(trace.conditions.atom(torch.tensor(True)))
+        choice = flag
+        for _ in range(60):
+            choice = Choice(trace.conditions.atom(torch.tensor(True)), choice, choice)
+        assert truth(choice) == flag.node
