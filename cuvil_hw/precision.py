@@ -42,15 +42,15 @@ def choose_precision(program: Program, wanted: str | None, has_calibration: bool
         if has_calibration and parse_precision(preferred) is None:
             raise CuvilError(
                 f"calibration was given, but {program.name} stays float32 on {profile.name}; "
-                "give precision= too, e.g. precision='int8', or leave calibration out"
+                "give a precision too, e.g. precision='int8' (--precision int8), or leave calibration out"
             )
     scheme = parse_precision(wanted)
     if scheme is not None and scheme.needs_data and not has_calibration:
         need = f"{profile.name} is made for integers" if wanted == preferred else f"precision {wanted} was asked for"
         raise CuvilError(
             f"{program.name} is a float model and {need}, so it has to be quantized: give calibration=… "
-            "(representative inputs, 100 samples or more), or a model that is quantized already (QDQ); or give "
-            "precision='float32', if it shall compute in floats as it is"
+            "(--calibration FILE; representative inputs, 100 samples or more), or a model that is quantized already "
+            "(QDQ); or give precision='float32' (--precision float32), if it shall compute in floats as it is"
         )
     if scheme is None and has_calibration and preferred != "float32":
         raise CuvilError("precision float32 quantizes nothing; leave calibration out, or give another precision")

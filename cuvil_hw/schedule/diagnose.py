@@ -24,7 +24,8 @@ def does_not_fit(
     """The error for kernels that don't fit. Blames, in this order: a kernel that alone breaks a "max" axis; a shared
     axis that is too small even for every kernel's smallest candidate; axes that only conflict with each other."""
     others = [name for name, other in alternatives.items() if fits(kernels, other, fixed)]
-    boards = [f"its smallest design fits {' and '.join(others)}"] if others else []
+    listed = " and ".join([", ".join(others[:-1]), others[-1]] if len(others) > 1 else others)
+    boards = [f"its smallest design fits {listed}"] if others else []
     alone = [a for a in axes if a.rule == "max"]
     bounds = limits(alone, fixed)
     for kernel in kernels:
