@@ -120,12 +120,28 @@ def _refusal(
     found = list(looks) or _elsewhere(domain, look_at, sizes)
     if not found:
         return error
-    broken = next(([g for g in look.guards if not g.rule.holds(sizes)] for look in found), [])
+    broken = _needed(domain, look_at, found[0], sizes)
     rules = [simplest(g.rule, domain) for g in broken]
     said = [f"{r} ({g.where})" if g.where else str(r) for r, g in zip(rules, broken, strict=True)]
     needed = " and ".join(dict.fromkeys(said))
-    example = f'cuvil.Constraint("{rules[0]}")' if rules else ""
+    example = f'cuvil.Constraint("{" and ".join(dict.fromkeys(map(str, rules)))}")' if rules else ""
     return refusal(domain, sizes, error, f"it takes sizes with {needed}" if needed else "", example)
+
+
+def _needed(domain: Domain, look_at: LookAt, works: Look, sizes: Found) -> list[Guard]:
+    """The rules of `works` that `sizes` break; only one of them where keeping that one is enough. (torch has rules that
+    are no fault: it tells a size of 1 from others.)"""
+    broken = [g for g in works.guards if not g.rule.holds(sizes)]
+    for guard in broken if len(broken) > 1 else ():
+        mended = {**sizes, **{n: works.sizes[n] for n in guard.rule.symbols}}
+        if not guard.rule.holds(mended) or domain.refusal(mended) is not None:
+            continue
+        try:
+            look_at(mended)
+        except CuvilError:
+            continue
+        return [guard]
+    return broken
 
 
 def refusal(domain: Domain, sizes: Sizes, error: CuvilError, where: str, example: str = "") -> CuvilError:

@@ -199,3 +199,11 @@ def test_what_torch_logs_of_a_refused_size_is_said_by_the_error_alone(caplog: py
     with pytest.raises(CuvilError, match=r"doesn't take S = 1: .*Output size is too small"):
         cuvil.compile(pool, "cpu", torch.randn(1, 1, 8, 8), shapes={"input": (1, 1, cuvil.Dim("S", max=9), 8)})
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_the_rule_that_is_named_is_the_one_that_matters() -> None:
+    pool = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.MaxPool2d(2)).eval()
+    shapes = {"input": (cuvil.Dim("B", max=4), 1, cuvil.Dim("S", max=9), 8)}
+    with pytest.raises(CuvilError, match=r'e\.g\. cuvil\.Constraint\("S >= 2"\)') as caught:
+        cuvil.compile(pool, "cpu", torch.randn(1, 1, 8, 8), shapes=shapes)
+    assert "B >= 2" not in str(caught.value)
