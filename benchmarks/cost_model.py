@@ -96,7 +96,8 @@ def compare(path: Path) -> tuple[dict[str, list[tuple[float, float]]], int]:
         if schedule is None:
             without += 1
             continue
-        use = {**cost.resources(s, schedule, FABRIC).axes(FABRIC), "cycles": float(cost.cycles(s, schedule, FABRIC.floats))}
+        cycles = float(cost.cycles(s, schedule, FABRIC.floats))
+        use = {**cost.resources(s, schedule, FABRIC).axes(FABRIC), "cycles": cycles}
         for name in QUANTITIES:
             pairs[name].append((use[name], row.measured[name]))
     return pairs, without

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cuvil_hw.accelerate import accelerate as accelerate
-    from cuvil_hw.decorator import compile as compile
     from cuvil_hw.api import compile_all as compile_all
     from cuvil_hw.check import check as check
+    from cuvil_hw.decorator import compile as compile
     from cuvil_hw.errors import ArtifactError as ArtifactError
     from cuvil_hw.errors import BuildFailed as BuildFailed
     from cuvil_hw.errors import CuvilError as CuvilError

@@ -91,7 +91,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
     import torch
     from torch._dynamo import config, exc
 
-    from cuvil_hw.frontend.dynamo import backend
+    from cuvil_hw.frontend.torch.dynamo import backend
 
     compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
     # Beyond its limit Dynamo would run the model in PyTorch without a word.
@@ -126,7 +126,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
 
 def _explained(error: Exception, name: str) -> CuvilError:
     """Dynamo's reason without its hints, in one line, with the user's line where Dynamo knows it."""
-    from cuvil_hw.frontend.torch_errors import user_line
+    from cuvil_hw.frontend.torch.errors import user_line
 
     lines = [line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.lstrip().startswith("Hint:")]
     text = " ".join(" ".join(lines).split())

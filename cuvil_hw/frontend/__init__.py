@@ -47,7 +47,7 @@ def load(
         if constants:
             raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
         try:
-            from cuvil_hw.frontend.torch_export import load_torch
+            from cuvil_hw.frontend.torch.export import load_torch
         except ModuleNotFoundError as e:
             raise _missing(e, "torch", "import a PyTorch model") from e
         return load_torch(model, example_inputs, shapes=shapes, max_trips=max_trips)
@@ -87,14 +87,14 @@ def load_open(
         if constants:
             raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
         try:
-            from cuvil_hw.frontend.open_torch import open_torch
+            from cuvil_hw.frontend.torch.open import open_torch
         except ModuleNotFoundError as e:
             raise _missing(e, "torch", "import a PyTorch model") from e
         return open_torch(model, example_inputs, shapes or {}, constraints, name, max_trips)
     if example_inputs is not None:
         raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (B, 3, 32, 32)}")
     try:
-        from cuvil_hw.frontend.open_onnx import open_onnx
+        from cuvil_hw.frontend.onnx.open import open_onnx
     except ModuleNotFoundError as e:
         raise _missing(e, "onnx", "import an ONNX model") from e
     return open_onnx(model, shapes or {}, constraints, name, constants, max_trips)

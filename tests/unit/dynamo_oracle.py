@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuvil_hw.frontend.dynamo import backend
+from cuvil_hw.frontend.torch.dynamo import backend
 from cuvil_hw.runtime.executable import Executable
 
 

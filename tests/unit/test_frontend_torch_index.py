@@ -35,6 +35,12 @@ def test_index_tensors(pick: Any) -> None:
     check(pick, x, I, J, K)
 
 
+def test_an_index_that_is_an_element_of_a_tensor() -> None:
+    w = rand(3, 4)
+    check(lambda x: w[:, x.argmax(1)[0]] + x[0, 0], rand(1, 4))
+    check(lambda x, i: x[:, i[1]], rand(2, 5), torch.tensor([0, -2]))
+
+
 def test_masks_have_no_static_shape() -> None:
     with pytest.raises(Unsupported, match="shape"):
         check(lambda x: x[x[:, 0] > 0], rand(2, 2))

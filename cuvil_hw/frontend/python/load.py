@@ -23,7 +23,7 @@ from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.source import Function, is_library, place
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
-from cuvil_hw.frontend.torch_export import load_torch
+from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import Program
 from cuvil_hw.runtime.calling import Calling, Guard, Write
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from xdsl.ir import SSAValue
 
-from cuvil_hw.frontend.aten import Emitter, Value, axes_of, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of, converts
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice, Transpose
 
 
@@ -97,9 +98,11 @@ def narrow(e: Emitter, x: Value, dim: int, start: int, length: int) -> Value:
 
 
 @converts("select.int", "select_copy.int")
-def select(e: Emitter, x: Value, dim: int, index: int) -> Value:
+def select(e: Emitter, x: Value, dim: int, index: int | SSAValue) -> Value:
     shape = e.shape(x)
     axis = axis_of(dim, len(shape))
+    if not isinstance(index, int):  # a tensor's element
+        return e.op(Gather(axis), x, e.reshape(index, ()))
     return e.reshape(part(e, x, axis, index % shape[axis], 1), e.out.shape)
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 # Files whose lines are nobody's model: torch, generated code, this package.
-_NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[1]) + os.sep)
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[2]) + os.sep)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _LONGEST = 300  # characters of a reason
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, axes_of, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of, converts
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.binary import Div, Equal, Mul, Pow, Sub

@@ -9,8 +9,8 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, axis_of, converts
-from cuvil_hw.frontend.aten_reduce import reduced
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.reduce import reduced
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType

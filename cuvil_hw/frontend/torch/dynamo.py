@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 from torch._guards import CompileContext
 
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
-from cuvil_hw.frontend.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
+from cuvil_hw.frontend.torch.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
 from cuvil_hw.runtime.executable import Executable
 
 LOG = logging.getLogger("cuvil")

@@ -9,9 +9,9 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, converts
-from cuvil_hw.frontend.aten_elementwise import Operand, apply
-from cuvil_hw.frontend.aten_reduce import reduced, vector_norm
+from cuvil_hw.frontend.torch.aten.elementwise import Operand, apply
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.reduce import reduced, vector_norm
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.reduce import ReduceSum
 from cuvil_hw.types import TensorType

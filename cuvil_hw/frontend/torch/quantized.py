@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cuvil_hw import dtypes
-from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, Value, axis_of, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, Value, axis_of, dtype_name
 from cuvil_hw.ops.elementwise import Clamp
 from cuvil_hw.ops.integer import Dequantize, Quantize
 

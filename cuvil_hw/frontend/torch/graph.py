@@ -12,9 +12,9 @@ import torch.fx
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
-from cuvil_hw.frontend import aten_table  # noqa: F401  (fills the table)
-from cuvil_hw.frontend.aten import DTYPES, TABLE, Emitter, Refused, Value, type_of_tensor
-from cuvil_hw.frontend.torch_errors import line_of
+from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw.frontend.torch.errors import line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.types import TensorType
@@ -26,6 +26,7 @@ CONTROL: dict[str, Callable[..., Any]] = {}
 _AND = ("aten.bitwise_and.Tensor", "aten.__and__.Tensor", "aten.logical_and.default")
 _OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default")
 # Weights stay integers, so that the layers that read them can become integer ones.
+COMPUTED = ("aten.select.int", "aten.select_copy.int")  # take an integer that a tensor holds
 _STAYS = "quantized_decomposed.dequantize"
 _CHECKS = ("aten._assert_async", "aten._assert_scalar")
 POISON = object()  # the result of a node that was refused and has no type either
@@ -107,6 +108,8 @@ class Walk:
                 raise Refused("no level1 form")
             if poisoned:
                 return _placeholder(node, e)
+            if label not in COMPUTED:
+                _want_known(target, args)
             known = merged(label, args)
             return annotated(TABLE[label](e, *args), e.results) if known is None else known
         except (Refused, ShapeError) as error:
@@ -178,6 +181,17 @@ def live(graph: torch.fx.Graph, wanted: set[torch.fx.Node]) -> set[torch.fx.Node
         if node in wanted or str(node.target).startswith(_CHECKS) or any(user in found for user in node.users):
             found.add(node)
     return found
+
+
+def _want_known(target: Any, args: Sequence[Any]) -> None:
+    """Raises Refused when a number of the call, such as an axis or an extent, is an element of a tensor."""
+    if isinstance(target, torch._ops.OpOverload):
+        for argument, value in zip(target._schema.arguments, args, strict=True):
+            kind = str(argument.type)
+            whole = kind.removeprefix("Optional[").startswith(("int", "List[int"))
+            parts = value if isinstance(value, list | tuple) else [value]
+            if whole and any(isinstance(v, SSAValue) for v in parts):
+                raise Refused(f"its {argument.name} is an element of a tensor, known only at run time")
 
 
 def _arguments(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> tuple[list[Any], list[Any]]:

@@ -17,8 +17,8 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.attention_fast_path import FUSED
-from cuvil_hw.frontend.torch_errors import line_of, reason
+from cuvil_hw.frontend.torch.attention_fast_path import FUSED
+from cuvil_hw.frontend.torch.errors import line_of, reason
 
 _MODE_SWITCHES = {torch._C._set_grad_enabled}  # in inference they change no number
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from cuvil_hw.frontend.aten import TABLE, Converter, Emitter, Refused, Result
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Converter, Emitter, Refused, Result
 from cuvil_hw.ops.base import attributes
 from cuvil_hw.ops.custom import CustomOp, custom_ops
 

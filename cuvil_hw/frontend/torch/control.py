@@ -15,8 +15,8 @@ import torch
 import torch.fx
 from xdsl.ir import SSAValue
 
-from cuvil_hw.frontend.aten import Refused, Value
-from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Number, Walk, arithmetic, fold, merged
+from cuvil_hw.frontend.torch.aten.emitter import Refused, Value
+from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Number, Walk, arithmetic, fold, merged
 from cuvil_hw.ops import (
     Add,
     Concat,

@@ -11,9 +11,9 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, converts, extended
-from cuvil_hw.frontend.aten_conv import batched
-from cuvil_hw.frontend.aten_shape import joined, part, permuted
+from cuvil_hw.frontend.torch.aten.conv import batched
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, extended
+from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.nn import AvgPool, MaxPool, SumPool

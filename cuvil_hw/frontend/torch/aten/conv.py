@@ -8,8 +8,8 @@ from itertools import product
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, converts, extended
-from cuvil_hw.frontend.aten_shape import joined, part, permuted
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, extended
+from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.nn import Conv
 from cuvil_hw.types import TensorType
 

@@ -11,9 +11,9 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, axis_of, converts
-from cuvil_hw.frontend.aten_reduce import reduced
-from cuvil_hw.frontend.aten_shape import permuted
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.reduce import reduced
+from cuvil_hw.frontend.torch.aten.shape import permuted
 from cuvil_hw.ops import norm
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op

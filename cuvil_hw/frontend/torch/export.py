@@ -16,12 +16,13 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend import aten_custom, torch_control, torch_quantized  # noqa: F401  (fill the tables of converters)
-from cuvil_hw.frontend.aten import TABLE, Emitter, Refused, type_of_tensor
-from cuvil_hw.frontend.torch_attributes import attributes_kept, refuse_hidden_state
-from cuvil_hw.frontend.torch_call import example_call, paths_of, signature_of
-from cuvil_hw.frontend.torch_errors import quiet, raised_at, reason
-from cuvil_hw.frontend.torch_graph import CONTROL, POISON, Walk, fake, live
+from cuvil_hw.frontend.torch import control, quantized  # noqa: F401  (fill the tables of converters)
+from cuvil_hw.frontend.torch.aten import custom
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, type_of_tensor
+from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
+from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
+from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
+from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
 from cuvil_hw.runtime.signature import Fixed, Leaf, Scalar, Tree
@@ -51,7 +52,7 @@ def load_torch(
     Raises CuvilError when torch can't trace the module (with the user's line and torch's reason) and Unsupported with
     every kind of op, dtype or use that level1 hasn't.
     """
-    aten_custom.enter()
+    custom.enter()
     forward: Callable[..., Any] | None = None
     if shapes and not isinstance(module, ExportedProgram):
         raise CuvilError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import dtypes
-from cuvil_hw.frontend.aten import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
 from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.elementwise import work_dtype
 from cuvil_hw.ops.resample import GridSample, Resample

@@ -9,7 +9,7 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, converts, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, dtype_name
 from cuvil_hw.ops.base import Op
 from cuvil_hw.types import TensorType
 

@@ -10,9 +10,9 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, axis_of, converts
-from cuvil_hw.frontend.aten_elementwise import Operand
-from cuvil_hw.frontend.aten_shape import joined, part, permuted
+from cuvil_hw.frontend.torch.aten.elementwise import Operand
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
 

@@ -20,11 +20,11 @@ from torch.utils import _pytree as pytree
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
-from cuvil_hw.frontend.static_export import static
-from cuvil_hw.frontend.symints import Unfollowed, expression, extent, rules, symint
-from cuvil_hw.frontend.torch_call import example_call
-from cuvil_hw.frontend.torch_export import _convert, _decompose, _inference, _sized
-from cuvil_hw.frontend.torch_export import _export as _export_fixed
+from cuvil_hw.frontend.torch.call import example_call
+from cuvil_hw.frontend.torch.export import _convert, _decompose, _inference, _sized
+from cuvil_hw.frontend.torch.export import _export as _export_fixed
+from cuvil_hw.frontend.torch.static_export import static
+from cuvil_hw.frontend.torch.symints import Unfollowed, expression, extent, rules, symint
 from cuvil_hw.ir.program import Program
 from cuvil_hw.shapes.constraint import Compare
 from cuvil_hw.shapes.dim import LARGEST, Dim

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.aten import Emitter, Value, converts
-from cuvil_hw.frontend.aten_shape import joined, part, permuted
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.nn import Linear
 

@@ -1,0 +1,1 @@
+"""PyTorch: torch.export, torch.compile, and modules with open shapes."""

@@ -1,0 +1,1 @@
+"""Converters of ATen operators, by theme; table.py imports them all."""
