@@ -9,6 +9,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
@@ -139,6 +140,17 @@ def load_profile(target: str | Path | Profile) -> Profile:
 def builtin_profiles() -> list[Profile]:
     """All profiles that come with the package, by name."""
     return [_builtin(path) for path in _builtin_files()]
+
+
+def usual_profile(adapter: str) -> Profile | None:
+    """The built-in target that stands for an adapter: the one that goes by its name, else the first that has an
+    alias, else the first; None when there is none."""
+    with suppress(ProfileError):
+        profile = load_profile(adapter)
+        if profile.adapter == adapter:
+            return profile
+    found = sorted((p for p in builtin_profiles() if p.adapter == adapter), key=lambda p: not p.aliases)
+    return found[0] if found else None
 
 
 def draft(path: Path) -> tuple[Profile, ProfileFile, list[Problem]]:

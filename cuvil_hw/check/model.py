@@ -10,11 +10,11 @@ from typing import Any
 from cuvil_hw import api
 from cuvil_hw.check.coverage import Coverage, coverage
 from cuvil_hw.check.hazards import Hazard, hazards
-from cuvil_hw.errors import ProfileError, Refusal, Unsupported
+from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.shape import BroadcastTo
-from cuvil_hw.profile import Profile, builtin_profiles, load_profile
+from cuvil_hw.profile import Profile, builtin_profiles, load_profile, usual_profile
 from cuvil_hw.quant.calibrate import Statistics
 from cuvil_hw.types import TensorType
 
@@ -102,15 +102,9 @@ def check(
 
 
 def usual_targets() -> list[Profile]:
-    """A built-in profile for each adapter: what people mean by its name, else the first that has an alias."""
-    found = {}
-    for profile in sorted(builtin_profiles(), key=lambda p: not p.aliases):
-        if profile.adapter not in found:
-            try:
-                found[profile.adapter] = load_profile(profile.adapter)
-            except ProfileError:
-                found[profile.adapter] = profile
-    return [found[name] for name in sorted(found)]
+    """A built-in profile for each adapter: what people mean by its name."""
+    adapters = sorted({p.adapter for p in builtin_profiles()})
+    return [p for p in map(usual_profile, adapters) if p is not None]
 
 
 def _statistics(program: Program, calibration: Any) -> Statistics | None:

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli.output import console, print_json, show_table
-from cuvil_hw.errors import CuvilError, ProfileError
-from cuvil_hw.profile import Profile, builtin_profiles, load_profile
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.profile import usual_profile
 from cuvil_hw.version import VERSION
 
 # (program, what it is for, what installs it)
@@ -24,6 +24,7 @@ TOOLS = (
     ("g++", "simulate FPGA targets", "apt install g++"),
     ("aarch64-linux-gnu-gcc", "build cpu programs for 64-bit Arm", "apt install gcc-aarch64-linux-gnu"),
     ("qemu-aarch64", "run programs for 64-bit Arm on another machine", "apt install qemu-user"),
+    ("ptxas", "measure registers and spills of cuda kernels", "install the CUDA toolkit"),
     ("vitis-run", "synthesize HLS projects (Vitis 2024.1 or newer)", "install AMD Vitis and source its settings64.sh"),
     ("vitis_hls", "synthesize HLS projects (before Vitis 2024.2)", "install AMD Vitis and source its settings64.sh"),
     ("vivado", "make bitstreams", "install AMD Vivado and source its settings64.sh"),
@@ -31,8 +32,11 @@ TOOLS = (
 EXTRAS: Mapping[str, Sequence[str]] = {
     "torch": ("torch",),
     "onnx": ("onnx",),
-    "compiler": ("xdsl", "ortools"),
+    "compiler": ("xdsl", "ortools", "z3"),
     "cli": ("typer", "rich"),
+    "hf": ("transformers",),
+    "cuda": ("cuda",),
+    "agilex": ("pyopencl",),
 }
 INTERFACES = ("hw", "sim", "null")
 
@@ -87,8 +91,9 @@ def extras() -> list[Finding]:
 
 
 def _version(package: str) -> str:
+    names = metadata.packages_distributions().get(package, [package])
     try:
-        return metadata.version(package)
+        return metadata.version(sorted(names)[0])
     except metadata.PackageNotFoundError:
         return "of unknown version"
 
@@ -110,8 +115,8 @@ def devices() -> list[Finding]:
 
     found = []
     for adapter in dict.fromkeys(p.name for p in registry.plugins(registry.DEVICES)):
-        profile = _profile(adapter)
-        for interface in INTERFACES:
+        profile = usual_profile(adapter)
+        for interface in _interfaces(adapter):
             name = f"{adapter} {interface}"
             try:
                 data = profile_data(profile) if profile is not None else {"name": adapter, "adapter": adapter}
@@ -123,10 +128,10 @@ def devices() -> list[Finding]:
     return found
 
 
-def _profile(adapter: str) -> Profile | None:
-    """The built-in target that stands for an adapter: the one that goes by its name, else the first."""
-    with suppress(ProfileError):
-        profile = load_profile(adapter)
-        if profile.adapter == adapter:
-            return profile
-    return next((p for p in builtin_profiles() if p.adapter == adapter), None)
+def _interfaces(adapter: str) -> tuple[str, ...]:
+    """Those that the adapter has; all when it can't be asked, as on a board without the compiler."""
+    from cuvil_hw.runtime import registry
+
+    with suppress(CuvilError):
+        return registry.load_adapter(adapter).interfaces
+    return INTERFACES
