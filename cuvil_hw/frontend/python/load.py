@@ -23,6 +23,7 @@ from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.source import Function, is_library, place
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
+from cuvil_hw.frontend.torch.errors import reason
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import Program
 from cuvil_hw.runtime.calling import Calling, Guard, Write
@@ -202,7 +203,7 @@ def _explained(error: Exception, name: str, plain: Any) -> Exception:
     at = _raised_at(error) or (place(plain) if isinstance(plain, Function) else "")
     kind = type(error).__module__.partition(".")[0]
     if kind == "torch" or isinstance(error, RecursionError | NotImplementedError):
-        return CuvilError(f"{name} can't be compiled: {at}: {_short(error)}")
+        return CuvilError(f"{name} can't be compiled: {at}: {reason(error)}")
     error.add_note(f"raised at {at} while {name} was compiled: it doesn't depend on the values of its arrays")
     return error
 
@@ -212,11 +213,6 @@ def _raised_at(error: BaseException) -> str:
     places = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
     mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file) and file != "<string>"]
     return mine[-1] if mine else ""
-
-
-def _short(error: BaseException) -> str:
-    text = " ".join(str(error).strip().split("\n\n")[0].split())
-    return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__
 
 
 def _described(program: Program, body: _Body, trace: Trace, given: Arguments) -> Traced:

@@ -60,7 +60,7 @@ def load_torch(
             "that a cuvil.Dim leaves open"
         )
     if isinstance(module, ExportedProgram):
-        title, exported = "model", _sized(module, example_inputs, shapes or {})
+        title, exported = "model", sized_export(module, example_inputs, shapes or {})
     elif example_inputs is None:
         raise CuvilError(
             f"{type(module).__name__} is a torch module: example inputs are needed to trace it, "
@@ -68,12 +68,12 @@ def load_torch(
         )
     else:
         title, forward = type(module).__name__, module.forward
-        exported = _export(module, *example_call(module, example_inputs))
-    return _convert(_decompose(exported), name or title, forward, max_trips)
+        exported = export_module(module, *example_call(module, example_inputs))
+    return to_program(decomposed(exported), name or title, forward, max_trips)
 
 
 @contextmanager
-def _inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
+def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
     """Traced meanwhile for a call with these arguments. Afterwards the module is what it was; raises CuvilError when
     the trace hangs on attributes that the forward changes.
 
@@ -93,8 +93,9 @@ def _inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, 
             m.training = training
 
 
-def _export(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
-    with _inference(module, args, named), warnings.catch_warnings():
+def export_module(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
+    """The module traced for one call. Raises CuvilError with the user's line and torch's reason."""
+    with for_inference(module, args, named), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
         try:
             return torch.export.export(module, args, named, strict=False)
@@ -106,7 +107,7 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any
             ) from e
 
 
-def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequence[int]]) -> ExportedProgram:
+def sized_export(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequence[int]]) -> ExportedProgram:
     """The program with every symbolic size fixed; as it is when it has none. Raises CuvilError."""
     by_name = {n.name: fake(n) for n in exported.graph.nodes if n.op == "placeholder"}
     given = {n: v for n in exported.graph_signature.user_inputs if isinstance(v := by_name.get(n), torch.Tensor)}
@@ -139,7 +140,7 @@ def _sized(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequen
         raise CuvilError(f"the exported program can't take these sizes: {reason(e)}") from e
 
 
-def _decompose(exported: ExportedProgram) -> ExportedProgram:
+def decomposed(exported: ExportedProgram) -> ExportedProgram:
     """Core ATen, except that every op with a converter stays whole; nothing to do where all have one.
 
     (An op that writes in place has no converter, so that it gets here and is made functional.)
@@ -162,9 +163,11 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
     return result
 
 
-def _convert(
+def to_program(
     exported: ExportedProgram, name: str, forward: Callable[..., Any] | None, max_trips: int | None
 ) -> Program:
+    """The level1 program of a decomposed export. `forward`: of the model, whose signature the program's calls have.
+    Raises Unsupported."""
     nodes = {n.name: n for n in exported.graph.nodes}
     changed = _changed(exported)
     env: dict[torch.fx.Node, Any] = {}

@@ -21,8 +21,7 @@ from torch.utils import _pytree as pytree
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.torch.call import example_call
-from cuvil_hw.frontend.torch.export import _convert, _decompose, _inference, _sized
-from cuvil_hw.frontend.torch.export import _export as _export_fixed
+from cuvil_hw.frontend.torch.export import decomposed, export_module, for_inference, sized_export, to_program
 from cuvil_hw.frontend.torch.static_export import static
 from cuvil_hw.frontend.torch.symints import Unfollowed, expression, extent, rules, symint
 from cuvil_hw.ir.program import Program
@@ -106,7 +105,7 @@ def _maker(weights: Mapping[str, torch.Tensor], title: str, forward: Any, max_tr
             at_sizes = _traced_again(source.exported, number, weights)
         else:
             at_sizes = static(source.exported, number, weights, extents if named else None)
-        made = _convert(at_sizes, title, forward, max_trips)
+        made = to_program(at_sizes, title, forward, max_trips)
         refuse_state(made)
         return made
 
@@ -118,7 +117,7 @@ def _traced_again(
 ) -> ExportedProgram:
     """At fixed sizes, by torch.export. Raises CuvilError."""
     shapes = {n: tuple(number(e) for e in t.shape) for n, t in _user_inputs(exported).items()}
-    made = _functional(_sized(exported, None, shapes))
+    made = _functional(sized_export(exported, None, shapes))
     for stored in (made.state_dict, made.constants):
         stored.update({n: weights[n] for n in stored if n in weights})
     return made
@@ -191,7 +190,7 @@ def _export(
     args, named = pytree.tree_map(example, (args, named))
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
-    with _inference(module, args, named), warnings.catch_warnings():
+    with for_inference(module, args, named), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             dynamic = _by_parameter(module, axes_args, axes_named)
@@ -199,12 +198,12 @@ def _export(
         except Exception:  # tracing runs the user's code
             # With plain numbers: either it says what is wrong in numbers, or it works at these sizes alone.
             fixed = pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, named))
-            return _functional(_export_fixed(module, *fixed))
+            return _functional(export_module(module, *fixed))
 
 
 def _functional(exported: ExportedProgram) -> ExportedProgram:
     """With symbolic extents decomposed and free of writes, so that what is asked of sizes there is recorded, too."""
-    return _decompose(exported)
+    return decomposed(exported)
 
 
 def _user_inputs(exported: ExportedProgram) -> dict[str, torch.Tensor]:
