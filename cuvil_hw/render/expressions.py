@@ -111,7 +111,8 @@ class Expressions:
         if name in HELPERS and (name.endswith("f") or result != IntegerType(1)):
             return self._call_helper(name, HELPERS[name], exact, result)
         if name in UNSIGNED_HELPERS:
-            bits = [self._unsigned(a, result) for a in exact]
+            # Where any width has a type, the call converts: g++ takes f(T(x), T(x)) for a declaration of parameters.
+            bits = exact if self.lang.arbitrary else [self._unsigned(a, result) for a in exact]
             return self._reinterpreted(self._unsigned_helper(name, bits, result), result)
         if name in self.lang.math:
             return self._function(self.lang.math[name], exact, result)

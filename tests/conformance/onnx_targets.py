@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 from unittest import mock
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
@@ -44,6 +45,7 @@ TARGETS = {
 }
 TOGETHER = 100
 ROOM = 1e4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -184,19 +186,24 @@ def quick_builds() -> Iterator[None]:
         yield
 
 
-def attempt(cases: Sequence[ReadyCase], profile: Profile) -> list[Result]:
-    """Results of cases compiled and run together; of halves of them where that goes wrong."""
+def halving(items: Sequence[T], together: Callable[[Sequence[T]], list[Result]]) -> list[Result]:
+    """Results of `together(items)`; where that raises, of halves of them, down to the item that it is about."""
     try:
-        with compiled(cases, profile) as executable:
-            return _compare(executable, cases)
+        return together(items)
     except ToolNotFound:
         raise
-    except Exception as e:  # whatever it is, it belongs to a case
-        if len(cases) > 1:
-            half = len(cases) // 2
-            return attempt(cases[:half], profile) + attempt(cases[half:], profile)
+    except Exception as e:  # whatever it is, it belongs to an item
+        if len(items) > 1:
+            half = len(items) // 2
+            return halving(items[:half], together) + halving(items[half:], together)
         refused = isinstance(e, Unsupported | DoesNotFit)
         return [Result("refused", str(e)) if refused else Result("failed", f"{type(e).__name__}: {e}")]
+
+
+def attempt(cases: Sequence[ReadyCase], profile: Profile) -> list[Result]:
+    """Results of cases compiled and run together."""
+    with compiled(cases, profile) as executable:
+        return _compare(executable, cases)
 
 
 def _compare(executable: Executable, cases: Sequence[ReadyCase]) -> list[Result]:
@@ -231,7 +238,8 @@ def on_target(target: str, cases: Sequence[ReadyCase]) -> list[Result]:
             taken.append(case)
     with quick_builds():
         for chunk in chunks(taken):
-            results.update({id(c): r for c, r in zip(chunk, attempt(chunk, profile), strict=True)})
+            found = halving(chunk, lambda some: attempt(some, profile))
+            results.update({id(c): r for c, r in zip(chunk, found, strict=True)})
     return [results[id(c)] for c in cases]
 
 

@@ -167,8 +167,8 @@ def test_precision_is_never_guessed(target: str, calibration: Any, precision: st
 
 
 def test_floats_that_the_fabric_refuses_are_all_listed() -> None:
-    with pytest.raises(Unsupported, match="works on floats") as caught:
-        cuvil.compile(Net(), "pynq-z2", X, precision="float32")
+    with pytest.raises(Unsupported, match="f64") as caught:
+        cuvil.compile(Net().double(), "pynq-z2", X.double(), precision="float32")
     assert {r.op for r in caught.value.refusals} >= {"conv", "max_pool", "linear"}
 
 

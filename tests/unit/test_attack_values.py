@@ -87,13 +87,15 @@ def test_negative_variance_is_nan_without_a_warning() -> None:
 def test_arguments_of_another_type() -> None:
     with pytest.raises(cuvil.CuvilError, match="precision is a int, expected text such as 'int8'"):
         compiled(linear(), 8)
-    with pytest.raises(cuvil.ProfileError, match="is a NoneType, expected the name of a target"):
+    with pytest.raises(cuvil.ProfileError, match="is a int, expected the name of a target"):
+        compiled(linear(), target=3)
+    with pytest.raises(cuvil.CuvilError, match="a target is missing"):
         compiled(linear(), target=None)
 
 
 def test_advice_to_quantize_is_given_once() -> None:
     with pytest.raises(cuvil.Unsupported) as caught:
-        cuvil.compile(nn.Linear(5, 3), "zynq", example_inputs=DATA[:1], precision="float32")
+        cuvil.compile(nn.Linear(5, 3).double(), "zynq", example_inputs=DATA[:1].astype("f8"), precision="float32")
     assert str(caught.value).count("quantize the model") == 1
 
 

@@ -298,3 +298,13 @@ def test_more_elements_than_an_int_can_index_are_refused() -> None:
     assert reason is not None
     assert "4,294,967,296 elements" in reason
     assert CpuAdapter().refuses(ops.Relu(), [T((4,), "i8")], [T((4,), "i8")], PROFILE) is None
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64"])
+def test_sums_under_a_condition_of_few_neighbours(channels: int, dtype: str) -> None:
+    """GCC 12.2 takes one term's condition for its neighbour's where it unrolls the channels before it vectorises."""
+    builder = Builder([("x", T((1, channels, 33), dtype))])
+    program = builder.finish([("y", builder.op(ops.CumSum(2), builder.input(0)))])
+    x = np.arange(channels * 33).reshape(1, channels, 33) * 7 % 11 + 1
+    check(program, x.astype(to_numpy(dtype)))

@@ -159,7 +159,7 @@ def test_the_demo_ends_with_an_error_where_it_must(
     demo = module("examples/digits_zynq.py")
     monkeypatch.setattr(demo, "EPOCHS", 1)
     out = ["--out", str(tmp_path)]
-    assert demo.main(["--precision", "float32", *out]) == 1
+    assert demo.main(["--precision", "float99", *out]) == 1
     assert "error: " in capsys.readouterr().err
     assert demo.main(["--target", "pynq-z3", *out]) == 1
     assert "did you mean pynq-z2" in capsys.readouterr().err

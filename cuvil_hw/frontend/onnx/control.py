@@ -77,7 +77,10 @@ def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
             break
         if isinstance(again, Value):
             if scans:
-                n.refuse("the length of its scan outputs depends on values known only at run time")
+                n.refuse(
+                    "the length of its scan outputs depends on values known only at run time; its trip count and "
+                    "condition must be constant"
+                )
             bound = _bound(n, scope, trips) if going is None else bound
             going = again if going is None else n.emit(e.LogicalAnd(), going, again)
         if going is not None and step == bound:
