@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 import cuvil  # noqa: E402
 from cuvil_hw.report.text import table  # noqa: E402
 from tools import same_bits  # noqa: E402
-from tools.same_bits import Array, Device, named, on_device  # noqa: E402
+from tools.same_bits import Array, Device, chosen, named, on_device  # noqa: E402
 
 TOLERANCE = 1e-5
 ZCU104 = Device("zcu104", "zcu104", ("sim",))
@@ -166,16 +166,7 @@ def results(case: Case, devices: Sequence[Device]) -> Iterator[Result]:
 def cases(folder: Path, only: Sequence[str] = ()) -> dict[str, Callable[[], Case]]:
     """What is to be run, by name; says which models aren't there."""
     every: dict[str, Callable[[], Case]] = {"bert": bert, "lstm": lstm}
-    for name in SHARED:
-        path = folder / f"{name}.onnx"
-        if path.is_file():
-            every[name] = lambda path=path: shared(path)
-        elif not only or name in only:
-            print(f"{name}: left out, there is no {path}; give the folder of the models with --models")
-    unknown = set(only) - {*every, *SHARED}
-    if unknown:
-        raise SystemExit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(every)}")
-    return {name: make for name, make in every.items() if not only or name in only}
+    return chosen(every, SHARED, shared, folder, only)
 
 
 def main(argv: list[str] | None = None) -> int:

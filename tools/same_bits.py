@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from cuvil_hw.types import TensorType  # noqa: E402
 from examples import digits_zynq  # noqa: E402
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 LEAST = 32
 MLPERF = ("kws_ref_model", "ad_deep_autoencoder", "ic_resnet", "vww_mobilenet_v1")
 
@@ -225,13 +226,21 @@ def compare(case: Case, devices: Sequence[Device], samples: int) -> Iterator[tup
 def cases(folder: Path, only: Sequence[str]) -> dict[str, Callable[[], Case]]:
     """What is to be compared, by name; says which models aren't there."""
     every: dict[str, Callable[[], Case]] = {"digits": digits, "jets": jets, "unet": unet}
-    for name in MLPERF:
+    return chosen(every, MLPERF, mlperf, folder, only)
+
+
+def chosen(
+    made: dict[str, Callable[[], T]], files: Sequence[str], read: Callable[[Path], T], folder: Path, only: Sequence[str]
+) -> dict[str, Callable[[], T]]:
+    """`made` and those models of `files` that lie in `folder`; of them `only`, when that names any."""
+    every = dict(made)
+    for name in files:
         path = folder / f"{name}.onnx"
         if path.is_file():
-            every[name] = lambda path=path: mlperf(path)
+            every[name] = lambda path=path: read(path)
         elif not only or name in only:
             print(f"{name}: skipped, there is no {path}; give the folder of the models with --models")
-    unknown = set(only) - {*every, *MLPERF}
+    unknown = set(only) - {*every, *files}
     if unknown:
         raise SystemExit(f"no model {', '.join(sorted(unknown))}; there are {', '.join(every)}")
     return {name: make for name, make in every.items() if not only or name in only}

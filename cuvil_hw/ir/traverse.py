@@ -22,8 +22,9 @@ from cuvil_hw.ir.expr import (
 )
 
 
-def walk(e: Expr) -> Iterator[Expr]:
-    """Every node once per distinct node, children after parents (an expression is a DAG)."""
+def walk(e: Expr, children: Callable[[Expr], tuple[Expr, ...]] = lambda node: node.children()) -> Iterator[Expr]:
+    """Every node once per distinct node, children after parents (an expression is a DAG). `children`: of a node, where
+    not all are to be followed."""
     seen: set[int] = set()
     stack = [e]
     while stack:
@@ -32,7 +33,7 @@ def walk(e: Expr) -> Iterator[Expr]:
             continue
         seen.add(id(node))
         yield node
-        stack.extend(reversed(node.children()))
+        stack.extend(reversed(children(node)))
 
 
 def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:

@@ -16,6 +16,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.expr import Expr, Iter, Load, parallel, placeholder
 from cuvil_hw.ir.program import Program
+from cuvil_hw.ir.traverse import walk
 from cuvil_hw.ops import base
 from cuvil_hw.ops.base import Op, as_tuple
 from cuvil_hw.ops.shape import Reshape
@@ -130,15 +131,10 @@ def _own(node: Expr, buffers: Mapping[str, int | None], row: Iter) -> bool:
 
 def _nodes(e: Expr, buffers: Mapping[str, int | None]) -> Iterator[Expr]:
     """Every node, except a load's index along the dimension."""
-    seen: set[int] = set()
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
+
+    def children(node: Expr) -> tuple[Expr, ...]:
         if isinstance(node, Load) and (axis := buffers[node.buffer]) is not None:
-            stack.extend(i for d, i in enumerate(node.index) if d != axis)
-        else:
-            stack.extend(node.children())
+            return tuple(i for d, i in enumerate(node.index) if d != axis)
+        return node.children()
+
+    return walk(e, children)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+from xdsl.ir import SSAValue
+
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
@@ -119,28 +122,12 @@ def recurrent(
     return [permuted(e, x, (1, 0, 2)) if batch_first else x, *(joined(e, kept, 0) for kept in last)]
 
 
-@converts("lstm.input")
-def lstm(
-    e: Emitter,
-    x: Value,
-    initial: Sequence[Value],
-    params: Sequence[Value],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-) -> list[Value]:
-    return recurrent(e, _lstm, x, initial, params, biases, layers, train, dropout, both, batch_first)
-
-
 def _enter(target: str, step: Step) -> None:
     @converts(f"{target}.input")
     def convert(
         e: Emitter,
         x: Value,
-        initial: Value,
+        initial: Value | Sequence[Value],
         params: Sequence[Value],
         biases: bool,
         layers: int,
@@ -149,9 +136,11 @@ def _enter(target: str, step: Step) -> None:
         both: bool,
         batch_first: bool,
     ) -> list[Value]:
-        return recurrent(e, step, x, [initial], params, biases, layers, train, dropout, both, batch_first)
+        states = [initial] if isinstance(initial, SSAValue | torch.Tensor) else initial  # LSTM has two
+        return recurrent(e, step, x, states, params, biases, layers, train, dropout, both, batch_first)
 
 
+_enter("lstm", _lstm)
 _enter("gru", _gru)
 _enter("rnn_tanh", _simple(ew.Tanh()))
 _enter("rnn_relu", _simple(ew.Relu()))
