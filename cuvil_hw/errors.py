@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cuvil_hw.quoting import lines, shell, visible
+
 
 class CuvilError(Exception):
     """Base of all errors raised on purpose; anything else that escapes is a bug in Cuvil."""
+
+    def __str__(self) -> str:
+        """The message. Names of a model or a file stand in it: nothing in it controls a terminal."""
+        return lines(super().__str__())
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +26,9 @@ class Refusal:
     where: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        shown = ", ".join(self.where[:3]) + (", …" if len(self.where) > 3 else "")
+        shown = ", ".join(map(visible, self.where[:3])) + (", …" if len(self.where) > 3 else "")
         at = f" at {shown}" if shown else ""
-        return f"{self.op} ×{self.count}{at}: {self.reason}"
+        return f"{visible(self.op)} ×{self.count}{at}: {lines(self.reason)}"
 
 
 class Unsupported(CuvilError):
@@ -75,7 +81,7 @@ class BuildFailed(CuvilError):
     def __init__(self, command: Sequence[str], returncode: int, output: str) -> None:
         self.command, self.returncode, self.output = tuple(command), returncode, output
         tail = "\n".join(output.splitlines()[-20:])
-        super().__init__(f"{' '.join(command)} exited with {returncode}\n{tail}")
+        super().__init__(f"{' '.join(map(shell, command))} exited with {returncode}\n{tail}")
 
 
 class ArtifactError(CuvilError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.errors import ProfileError
+from cuvil_hw.quoting import visible
 from cuvil_hw.schedule.resources import RULES
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _scalar(node: Node) -> Any:
         return node
     try:
         return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError, KeyError):
+    except (yaml.YAMLError, ValueError, LookupError):  # `!!int ""`, `!!float "x"`, `!!bool "maybe"`
         return node
 
 
@@ -207,7 +208,10 @@ def _put(values: dict[str, Located], key: str, value: Located | None) -> None:
 def _text(node: Node, key: str, problems: list[Problem]) -> Located | None:
     value = _scalar(node)
     if isinstance(value, str) and value.strip():
-        return Located(value.strip(), _line(node))
+        if visible(value.strip()) == value.strip():
+            return Located(value.strip(), _line(node))
+        problems.append(Problem(_line(node), key, f"control characters in {value!r}; write it as one plain line"))
+        return None
     found = "empty text" if isinstance(value, str) else _kind(node)
     quote = "; put it in quotes" if isinstance(value, int | float) else ""
     problems.append(Problem(_line(node), key, f"expected text, found {found}{quote}"))

@@ -17,12 +17,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.quoting import lines, visible
 from cuvil_hw.report import text
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Exactly one JSON object on standard output. Numbers that aren't finite become strings: JSON has none."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON itself escapes only the first 32 control characters.
+    sys.stdout.write("".join(c if c == "\n" or visible(c) == c else f"\\u{ord(c):04x}" for c in text) + "\n")
 
 
 def plain(value: Any) -> Any:
@@ -51,7 +54,7 @@ def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy:
     message = formatted() if callable(formatted) else str(error) or type(error).__name__
     if not own and formatted is None:
         message = f"{type(error).__name__}: {message}"
-    message = "\n".join([message, *getattr(error, "__notes__", ())])
+    message = lines("\n".join([message, *getattr(error, "__notes__", ())]))
     if remedy:
         message += f"\n{remedy}"
     if as_json:
@@ -64,9 +67,16 @@ def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy:
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]error:[/] {escape(message)}{escape(hint)}")
 
 
+class _Visible(Console):
+    """Text in what is printed never controls the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(lines(o) if isinstance(o, str) else o for o in objects), **options)
+
+
 def console() -> Console:
     """Standard output; colours only on a terminal, and never where NO_COLOR is set."""
-    return Console(highlight=False)
+    return _Visible(highlight=False)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] = ()) -> None:
@@ -80,7 +90,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: S
     for column, right in zip(columns, numeric, strict=True):
         table.add_column(escape(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(visible(cell)) for cell in row))
     out.print(table)
 
 
@@ -94,7 +104,7 @@ def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
     columns = (TextColumn("{task.fields[title]}"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", title=escape(title), total=None)
+        task = bar.add_task("", title=escape(visible(title)), total=None)
         yield lambda step, done, total: bar.update(task, description=escape(step), completed=done, total=total)
 
 

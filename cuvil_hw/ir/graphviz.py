@@ -12,6 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
+from cuvil_hw.quoting import visible
 from cuvil_hw.report import graph as picture
 from cuvil_hw.report.graph import Edge, Graph, Node
 
@@ -135,5 +136,5 @@ def _dot_edges(operands: Sequence[SSAValue], made: Mapping[SSAValue, str], name:
 
 def _quote(*lines: str) -> str:
     """A DOT string. Backslashes are doubled, since DOT gives sequences such as \\N a meaning."""
-    safe = [line.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "\\n") for line in lines]
+    safe = [visible(line, "\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for line in lines]
     return '"' + "\\n".join(safe) + '"'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
+from cuvil_hw.quoting import xml
 from cuvil_hw.report import words
 
 # Units of the viewBox, about pixels at full width.
@@ -33,7 +33,7 @@ def resource_chart(report: Mapping[str, Any]) -> str:
             x += width
         at = _LEFT + room * total["budget"] / top
         rows.append(f'<line class="cap" x1="{at:.1f}" x2="{at:.1f}" y1="{y - 3}" y2="{y + _BAR + 3}">')
-        rows.append(f"<title>budget: {escape(words.amount(total, 'budget'))}</title></line>")
+        rows.append(f"<title>budget: {xml(words.amount(total, 'budget'))}</title></line>")
         rows.append(_text(_LEFT + room + 12, y, label, "m"))
     title = "Use of each resource by layer, against the budget and the limit of the part"
     height = 8 + len(shown) * (_ROW + 6)
@@ -94,16 +94,16 @@ def _fit(name: str) -> str:
 
 def _segment(x: float, y: float, width: float, title: str, style: str) -> str:
     rect = f'<rect class="{style}" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{_BAR}">'
-    return f"{rect}<title>{escape(title)}</title></rect>"
+    return f"{rect}<title>{xml(title)}</title></rect>"
 
 
 def _text(x: float, y: float, content: str, style: str = "") -> str:
     name = f' class="{style}"' if style else ""
-    return f'<text x="{x:.1f}" y="{y + _BAR - 4:.1f}"{name}>{escape(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y + _BAR - 4:.1f}"{name}>{xml(content)}</text>'
 
 
 def _svg(height: float, title: str, body: str) -> str:
     return (
-        f'<svg class="bars" role="img" aria-label="{escape(title)}" viewBox="0 0 {_WIDTH:.0f} {height:.0f}">'
+        f'<svg class="bars" role="img" aria-label="{xml(title)}" viewBox="0 0 {_WIDTH:.0f} {height:.0f}">'
         f"{body}</svg>"
     )

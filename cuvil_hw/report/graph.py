@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from itertools import pairwise
 from typing import Any
+
+from cuvil_hw.quoting import xml
 
 KINDS = ("input", "op", "group", "host", "output")
 
@@ -225,11 +226,11 @@ def _node(box: _Box) -> str:
     x, y = box.x - box.width / 2, box.y
     name = f"n {node.kind if node.kind in KINDS else 'op'}{' mark' if node.mark else ''}"
     tip = " · ".join(filter(None, (node.label, *node.detail, node.tip)))
-    text = [f'<text x="{box.x:.1f}" y="{y + _PAD + 10:.1f}" class="l">{escape(_cut(node.label))}</text>']
+    text = [f'<text x="{box.x:.1f}" y="{y + _PAD + 10:.1f}" class="l">{xml(_cut(node.label))}</text>']
     for i, line in enumerate(node.detail, 1):
-        text.append(f'<text x="{box.x:.1f}" y="{y + _PAD + 10 + i * _LINE:.1f}" class="d">{escape(_cut(line))}</text>')
+        text.append(f'<text x="{box.x:.1f}" y="{y + _PAD + 10 + i * _LINE:.1f}" class="d">{xml(_cut(line))}</text>')
     return (
-        f'<g class="{name}"><title>{escape(tip)}</title>'
+        f'<g class="{name}"><title>{xml(tip)}</title>'
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6"/>{"".join(text)}</g>'
     )
 
@@ -246,7 +247,7 @@ def _edge(edge: Edge, route: Sequence[_Box]) -> str:
     source = route[0].node
     if edge.label and source is not None and edge.label not in source.detail:
         (x0, y0), (x1, y1) = points[:2]
-        middle = f'<text x="{(x0 + x1) / 2 + 5:.1f}" y="{(y0 + y1) / 2 + 3:.1f}" class="e">{escape(edge.label)}</text>'
+        middle = f'<text x="{(x0 + x1) / 2 + 5:.1f}" y="{(y0 + y1) / 2 + 3:.1f}" class="e">{xml(edge.label)}</text>'
     return f'<path d="{path}" class="w" marker-end="url(#cuvil-arrow)"/>{middle}'
 
 
@@ -272,7 +273,7 @@ _STYLE = """
 def _svg(width: float, height: float, title: str, body: str) -> str:
     return (
         f'<svg class="cuvil-graph" role="img" width="{width:.0f}" '
-        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"><title>{escape(title)}</title>'
+        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"><title>{xml(title)}</title>'
         f"<style>{_STYLE}</style><defs>"
         '<marker id="cuvil-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
         'orient="auto-start-reverse"><path d="M0 0L8 4L0 8z"/></marker></defs>'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
+from cuvil_hw.quoting import xml
 from cuvil_hw.report import text, words
 from cuvil_hw.report.bars import cycles_chart, resource_chart
 from cuvil_hw.report.graph import Graph, to_svg
@@ -40,9 +40,9 @@ def render(report: Mapping[str, Any]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{xml(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(filter(None, parts))
-        + f"\n<footer>{escape(report['schema'])}</footer>\n</main>\n</body>\n</html>\n"
+        + f"\n<footer>{xml(report['schema'])}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -50,8 +50,8 @@ def _header(report: Mapping[str, Any]) -> str:
     target = report["target"]
     facts = [target["name"], target.get("part", ""), report["precision"], f"{report['clock_hz'] / 1e6:g} MHz"]
     facts.append({"spatial": "all layers at once, streaming", "temporal": "layer after layer"}.get(report["style"], ""))
-    line = " · ".join(escape(str(f)) for f in facts if f)
-    return f'<header><h1>{escape(report["model"])}</h1><p class="sub">{line}</p></header>'
+    line = " · ".join(xml(str(f)) for f in facts if f)
+    return f'<header><h1>{xml(report["model"])}</h1><p class="sub">{line}</p></header>'
 
 
 def _cards(report: Mapping[str, Any]) -> str:
@@ -70,8 +70,8 @@ def _cards(report: Mapping[str, Any]) -> str:
     for a in report["accuracy"]:
         cards.append((a["name"], f"{a['device']:.4g}", f"float {a['float']:.4g}, {words.count(a['samples'])} samples"))
     body = "".join(
-        f'<div class="card"><span class="k">{escape(k)}</span><b>{escape(v)}</b>'
-        f'<span class="o">{escape(o)}</span></div>'
+        f'<div class="card"><span class="k">{xml(k)}</span><b>{xml(v)}</b>'
+        f'<span class="o">{xml(o)}</span></div>'
         for k, v, o in cards
     )
     return f'<div class="cards">{body}</div>'
@@ -79,13 +79,13 @@ def _cards(report: Mapping[str, Any]) -> str:
 
 def _section(title: str, body: str) -> str:
     name = title.lower().replace(" ", "-")
-    return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>{body}</section>'
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{xml(title)}</h2>{body}</section>'
 
 
 def _table(content: text.Table, marked: str = "") -> str:
     columns, rows, numeric = content
     head = "".join(
-        f'<th scope="col"{" class=n" if n else ""}>{escape(c)}</th>' for c, n in zip(columns, numeric, strict=True)
+        f'<th scope="col"{" class=n" if n else ""}>{xml(c)}</th>' for c, n in zip(columns, numeric, strict=True)
     )
     body = []
     for row in rows:
@@ -101,12 +101,12 @@ def _table(content: text.Table, marked: str = "") -> str:
 def _cell(content: str, column: str, numeric: bool) -> str:
     style = "n" if numeric else {"ops": "c", "schedule": "c", "source": "s"}.get(column, "")
     # Lets long chains of ops wrap.
-    shown = escape(content).replace("+", "+<wbr>") if column == "ops" else escape(content)
+    shown = xml(content).replace("+", "+<wbr>") if column == "ops" else xml(content)
     return f"<td{f' class={style}' if style else ''}>{shown}</td>"
 
 
 def _details(summary: str, content: text.Table) -> str:
-    return f"<details><summary>{escape(summary)}</summary>{_table(content)}</details>"
+    return f"<details><summary>{xml(summary)}</summary>{_table(content)}</details>"
 
 
 def _graph(report: Mapping[str, Any], slowest: str) -> str:
@@ -116,9 +116,9 @@ def _graph(report: Mapping[str, Any], slowest: str) -> str:
 
 
 def _list(lines: Sequence[str]) -> str:
-    items = [escape(line.removeprefix("* ")) for line in lines]
+    items = [xml(line.removeprefix("* ")) for line in lines]
     return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
 def _origins() -> str:
-    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in ORIGINS)}</dl>"
+    return f"<dl>{''.join(f'<dt>{xml(k)}</dt><dd>{xml(v)}</dd>' for k, v in ORIGINS)}</dl>"

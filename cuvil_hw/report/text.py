@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuvil_hw.quoting import lines, visible
 from cuvil_hw.report import words
 
 # Converters make node names of hundreds of characters.
@@ -15,7 +16,8 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[bool]]
 
 def render(report: Mapping[str, Any]) -> str:
     """Tables of layers and resources, and a line for each other figure."""
-    return "\n\n".join([head(report), *(table(*t, WIDEST) for t in tables(report)), "\n".join(closing(report))]) + "\n"
+    parts = [head(report), *(table(*t, WIDEST) for t in tables(report)), "\n".join(closing(report))]
+    return lines("\n\n".join(parts)) + "\n"
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
@@ -103,7 +105,7 @@ def closing(report: Mapping[str, Any]) -> list[str]:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], most: int = 1000) -> str:
     """Aligned columns: numbers right, the rest left; line breaks in cells become spaces, and the middle of a cell of
     more than `most` characters is left out."""
-    cells = [[_cut(" ".join(str(c).split()), most) for c in row] for row in (columns, *rows)]
+    cells = [[_cut(visible(" ".join(str(c).split())), most) for c in row] for row in (columns, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
 
     def line(row: Sequence[str]) -> str:

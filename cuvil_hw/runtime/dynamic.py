@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from cuvil_hw.errors import CuvilError, DeviceError, InputError
+from cuvil_hw.quoting import visible
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact
@@ -303,7 +304,7 @@ class DynamicExecutable:
         ins, outs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
         adapter = self._template.artifact.manifest.adapter
         where = f"for {adapter} ({self.interface})"
-        return f"<DynamicExecutable {self.name} {where}: ({ins}) -> ({outs}), {self.program.domain}>"
+        return visible(f"<DynamicExecutable {self.name} {where}: ({ins}) -> ({outs}), {self.program.domain}>")
 
 
 def restore(artifact: Artifact, interface: str | None) -> DynamicExecutable:

@@ -19,6 +19,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
+from cuvil_hw.quoting import visible
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import calling, canonical, registry, signature
@@ -259,7 +260,7 @@ class Executable:
     def __repr__(self) -> str:
         manifest = self.artifact.manifest
         ins, outs = (", ".join(f"{p.name}: {_type(p)}" for p in ports) for ports in (self.inputs, self.outputs))
-        return f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>"
+        return visible(f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>")
 
     def _stack(self, arrays: Mapping[str, Array], n: int) -> list[Array]:
         """All inputs as read-only (N, *shape)."""

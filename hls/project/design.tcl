@@ -1,8 +1,8 @@
 # What shell.tcl builds: shell $shell around design $project.
 set project {$project}
 set top {$top}
-set part {$part}
-set board {$board}
+set part $part
+set board $board
 set bits $bits
 set clock_mhz $clock_mhz
 set processor {$processor}

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "$project.h"
+#include "${project}_top.h"
 $compare
 int main(int argc, char** argv) {
     std::FILE* file = std::fopen(argc > 1 ? argv[1] : "golden.txt", "r");

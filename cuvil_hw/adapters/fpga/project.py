@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 TOP = "top"
+_FOLDERS = ("src", "tb", "build", "shell", "solution1")
 
 
 def project_name(graph: KernelGraph) -> str:
-    """The graph's name as a C identifier."""
+    """The graph's name as a C identifier, and as a folder beside the project's own, which the vendors' tools empty."""
     name = re.sub(r"\W", "_", graph.name, flags=re.ASCII) or "model"
-    return name if name[0].isalpha() else f"m_{name}"
+    return name if name[0].isalpha() and name.lower() not in _FOLDERS else f"m_{name}"
 
 
 def facts(graph: KernelGraph) -> dict[str, Any]:

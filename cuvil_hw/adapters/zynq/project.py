@@ -18,6 +18,7 @@ from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.profile import Profile
+from cuvil_hw.quoting import markdown, tcl
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
 from cuvil_hw.render.lang import HLS_CPP
 from cuvil_hw.runtime.device import Array
@@ -40,7 +41,8 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     values = {
         "project": name,
         "top": TOP,
-        "part": profile.part,
+        "part": tcl(profile.part),
+        "part_text": markdown(profile.part),
         "clock_ns": f"{1e9 / profile.clock_hz:g}",
         "clock_mhz": f"{profile.clock_hz / 1e6:g}",
         "bits": str(bits),
@@ -53,14 +55,16 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     def fill(file: str) -> bytes:
         return Template((templates / file).read_text()).safe_substitute(values).encode()
 
-    guard = f"{name.upper()}_H"
+    # No header of the vendor's or the compiler's ends so: `-Isrc` would put ours in its place.
+    top_header = f"{name}_top.h"
+    guard = f"{name.upper()}_TOP_H"
     prototype = render_declarations(module, HLS_CPP, [TOP])
     includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
     header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
-    source = f'#include "{name}.h"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
+    source = f'#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
     files: dict[str, bytes] = {
-        f"src/{name}.h": header.encode(),
+        f"src/{top_header}": header.encode(),
         f"src/{name}.cpp": source.encode(),
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
@@ -136,7 +140,7 @@ static bool near(unsigned long long got, unsigned long long wanted, int floats, 
 
 def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
     """Compare a word of an output with the golden one: bits for integers."""
-    got = f"const ap_uint<{bits}> got = {buffer.name}.read().data;"
+    got = f"const ap_uint<{bits}> got = {_stream(buffer.name)}.read().data;"
     if not dtypes.is_float(buffer.type.dtype):
         return [got, "++words;", "if (got != value) ++wrong;"]
     finite = np.abs(expected[np.isfinite(expected)])
@@ -144,9 +148,14 @@ def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
     return [got, "++words;", f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
 
 
+def _stream(port: str) -> str:
+    """A port in the testbench, whose own variables have names without that ending."""
+    return f"{port}_stream"
+
+
 def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
-    ports = [graph.buffers[b] for b in (*graph.inputs, *graph.outputs)]
-    lines = [f"hls::stream<ap_axiu<{bits}, 0, 0, 0> > {p.name};" for p in ports]
+    ports = [_stream(b) for b in (*graph.inputs, *graph.outputs)]
+    lines = [f"hls::stream<ap_axiu<{bits}, 0, 0, 0> > {p};" for p in ports]
     for name in graph.inputs:
         lines += _loop(graph.buffers[name], bits, [
             f"ap_axiu<{bits}, 0, 0, 0> word;",
@@ -154,9 +163,9 @@ def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
             f"word.keep = {(1 << bits // 8) - 1};",
             "word.strb = word.keep;",
             f"word.last = i == {_words(graph.buffers[name], bits) - 1};",
-            f"{name}.write(word);",
+            f"{_stream(name)}.write(word);",
         ])  # fmt: skip
-    lines.append(f"{TOP}({', '.join(p.name for p in ports)});")
+    lines.append(f"{TOP}({', '.join(ports)});")
     outputs = golden.outputs or [np.zeros(0) for _ in graph.outputs]
     for name, expected in zip(graph.outputs, outputs, strict=True):
         lines += _loop(graph.buffers[name], bits, _check(graph.buffers[name], bits, expected))
