@@ -130,6 +130,10 @@ class Builder:
     """Builds a program op by op; front ends use nothing else."""
 
     def __init__(self, inputs: Sequence[tuple[str, TensorType]], name: str = "model") -> None:
+        """Raises CuvilError for an input that no memory holds."""
+        for input_name, kind in inputs:
+            if why := base.too_large(kind):
+                raise CuvilError(f"{name}: input {input_name!r} would be {why}; give it a smaller shape")
         self.name = name
         self.constants = ConstantStore()
         self.block = Block(arg_types=[level1.to_mlir(t) for _, t in inputs])

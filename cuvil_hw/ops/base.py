@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,10 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
+
+# The largest tensor that a program computes or takes: whatever a model's file asks for, it is refused before memory is
+# taken for it.
+MOST_BYTES = 1 << 34
 
 registry: dict[str, type[Op]] = {}
 _attributes: dict[type[Op], tuple[tuple[str, str], ...]] = {}
@@ -138,17 +143,35 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def infer(op: Op, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
-    """Result types of `op`; ShapeError when the operands don't fit it."""
+    """Result types of `op`; ShapeError when the operands don't fit it, or a result would be larger than MOST_BYTES."""
     try:
-        return as_tuple(op.infer(*types))
+        results = as_tuple(op.infer(*types))
     except TypeError as e:
         raise op.fail(f"takes other operands than the {len(types)} given ({', '.join(map(str, types))}): {e}") from e
+    for kind in results:
+        if too_large(kind):
+            raise op.fail(f"its result would be {too_large(kind)}")
+    return results
+
+
+def too_large(kind: TensorType) -> str:
+    """Why no tensor can have this type, in words; "" when one can."""
+    # Extents may be open dimensions (shapes/size.py); a limit is no property of theirs, so their numbers are compared.
+    size = prod(map(int, kind.shape)) * dtypes.to_numpy(kind.dtype).itemsize
+    if size <= MOST_BYTES:
+        return ""
+    return f"{kind}, {size >> 30:,} GiB; a tensor has at most {MOST_BYTES >> 30} GiB"
 
 
 def evaluate(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Run `op` in NumPy; results have exactly the containers of the inferred dtypes."""
     with np.errstate(all="ignore"):  # NaN, infinity and division by zero have written meanings (docs/numerics.md)
         return tuple(np.asarray(r) for r in as_tuple(op.evaluate(*arrays)))
+
+
+def stored(array: Array) -> int:
+    """Elements that really lie in memory behind a possibly broadcast array."""
+    return prod(n for n, step in zip(array.shape, array.strides, strict=True) if step)
 
 
 def container(array: Array, dtype: str) -> Array:

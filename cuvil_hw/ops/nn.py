@@ -371,7 +371,10 @@ class AvgPool(_Window):
             last = size + hi - (self.extra[d] if self.extra else 0) if self.count_include_pad else size
             first = -lo if self.count_include_pad else 0
             starts = range(-lo, size + hi - dil * (k - 1), s)
-            result.append(tuple(sum(first <= p + dil * t < last for t in range(k)) for p in starts))
+            # Taps from the first that isn't before `first`, up to the first that isn't before `last`.
+            result.append(
+                tuple(max(0, min(k, -((p - last) // dil)) - max(0, -((p - first) // dil))) for p in starts)
+            )
         return tuple(result)
 
     def uniform_divisor(self, spatial: Sequence[int]) -> int | None:
@@ -393,7 +396,7 @@ class AvgPool(_Window):
         return np.asarray(total / count, x.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
-        ks, counts = taps(self.kernel), self.counts(x.shape[2:])
+        ks, counts = taps(self.kernel), () if self.divisor else self.counts(x.shape[2:])
         acc = "f32" if x.dtype == "f16" else x.dtype
 
         def at(n: Expr, c: Expr, *p: Expr) -> Expr:

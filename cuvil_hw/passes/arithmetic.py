@@ -16,6 +16,7 @@ from dataclasses import replace as with_fields
 import numpy as np
 from xdsl.ir import SSAValue
 
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.binary import Add, Mul, Sub
@@ -63,6 +64,8 @@ def combine(program: Program, operation: level1.TensorOp) -> bool:
         return False
     if any(r is not None and r.common_zero is None for r in sides):
         return False
+    if any(c is not None and not np.isfinite(c).all() for c in consts):
+        return False  # no integer is an infinity: the op stays as it is, in floats
     put = insert(program, operation)
     if issubclass(operation.spec, Mul):
         result = product(put, operation, sides, consts)
@@ -93,6 +96,8 @@ def total(
     """add or sub, by `name`, of two `values`, each quantized (`sides`) or constant (`consts`)."""
     reals = [s for s in sides if s is not None]
     magnitude = sum(reach(s, c) for s, c in zip(sides, consts, strict=True))
+    if not math.isfinite(magnitude):
+        raise CuvilError(f"{loc}: a constant or scale is NaN or infinite, which no integer is; correct the model")
     scale = common_scale(reals, len(reals) == 2, magnitude)
     bound = math.ceil(magnitude / scale) + 2
     dtype = accumulator(Interval(-bound, bound), loc)

@@ -54,7 +54,7 @@ def constant(program: Program, operation: level1.TensorOp, dequantize: bool) -> 
         return True
     arrays = [operand_array(program, v) for v in operation.operands]
     known = [a for a in arrays if a is not None]
-    if len(known) != len(arrays) or kind.size > max(SMALL, *(stored(a) for a in known)):
+    if len(known) != len(arrays) or kind.size > max(SMALL, *(base.stored(a) for a in known)):
         return False
     replace(operation, put.const(base.evaluate(operation.op, known)[0], kind.dtype))
     return True
@@ -67,11 +67,6 @@ def operand_array(program: Program, value: SSAValue) -> Array | None:
         return const_array(program, value)
     array = const_array(program, spread.operands[0])
     return None if array is None else np.broadcast_to(array, level1.type_of(value).shape)
-
-
-def stored(array: Array) -> int:
-    """Elements that really lie in memory behind a possibly broadcast array."""
-    return int(np.prod([n for n, step in zip(array.shape, array.strides, strict=True) if step], dtype=np.int64))
 
 
 def identity(program: Program, operation: level1.TensorOp) -> bool:

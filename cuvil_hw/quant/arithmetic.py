@@ -107,6 +107,9 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
     if w.size == 0 or w.shape[0] == 0:
         return Interval(0, 0)
     centred = w.astype(np.int64) - np.asarray(w_zp, np.int64).reshape(-1, *[1] * (w.ndim - 1))
+    reach = max(abs(x.hi - x_zp), abs(x.lo - x_zp))
+    if float(np.abs(centred.astype(np.float64)).max()) * reach * w[0].size >= 2.0**62:
+        centred = centred.astype(object)  # sums beyond i64, which `accumulator` then refuses, as Python's integers
     ends = np.stack([centred * (x.hi - x_zp), centred * (x.lo - x_zp)])
     axes = tuple(range(1, w.ndim))
     top = np.maximum(ends.max(axis=0), 0).sum(axis=axes)

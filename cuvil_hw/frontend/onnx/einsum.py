@@ -67,6 +67,7 @@ def diagonal(n: Node, x: Value, labels: Labels) -> tuple[Value, Labels]:
             rest = [d for d in range(x.rank) if d not in (a, b)]
             flat = n.transpose(x, [a, b, *rest])
             flat = n.reshape(flat, (size * size, *flat.shape[2:]))
+            n.affordable(f"the diagonal of {label!r}", size)
             x = n.emit(e.Gather(0), flat, n.const(np.arange(size) * (size + 1), "i64"))
             labels = (label, *(labels[d] for d in rest))
     return x, labels

@@ -24,12 +24,17 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.ops.custom import for_onnx
+from cuvil_hw.quoting import visible
 from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
 CONTROL = ("If", "Loop", "Scan")
 # What onnx.reference raises on operands that an operator can't take.
 _REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError, KeyError)
+
+
+# What Python raises on numbers and lists that an operator doesn't define.
+_DAMAGE = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class _Follows(Exception):
@@ -141,9 +146,9 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
     """Results of one node; None when it was refused or follows from something refused."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version, emitter = scope.versions.get(domain, 0), scope.emitter
-    op_type = f"{domain}.{node.op_type}" if domain else node.op_type
-    label = node.name or next((o for o in node.output if o), "")
-    loc = f'onnx node "{label}" ({node.op_type})'
+    op_type = visible(f"{domain}.{node.op_type}" if domain else node.op_type)
+    label = visible(node.name or next((o for o in node.output if o), ""))
+    loc = f'onnx node "{label}" ({visible(node.op_type)})'
     size.at(loc)
     absent = None if domain or for_onnx(domain, node.op_type) is not None else missing(node.op_type, version)
     operands = [scope.values.get(i) if i else None for i in node.input]
@@ -166,8 +171,15 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
         return (result,) if isinstance(result, Value) else result
     except _Follows:
         return None
-    except (Refused, ShapeError, OverflowError) as e:
+    except (Refused, ShapeError) as e:
         scope.refusals.add(op_type, str(e), label)
+        return None
+    except MemoryError:
+        scope.refusals.add(op_type, "computing it at import takes more memory than there is", label)
+        return None
+    except _DAMAGE as e:  # what a damaged file can make of attributes is beyond any list of checks
+        reason = f"its attributes and operands can't be converted ({type(e).__name__}: {e}); check them against ONNX's "
+        scope.refusals.add(op_type, f"{reason}definition, and report it if they keep to it", label)
         return None
     except CuvilError as e:
         raise CuvilError(f"{loc}: {e}") from e

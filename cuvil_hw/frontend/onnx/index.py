@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, prod
+from math import ceil, isfinite, prod
 from types import MappingProxyType
 
 import numpy as np
@@ -41,9 +41,12 @@ def tensor_scatter(n: Node, version: int) -> Value:
     """A cache with `update` written along `axis` from each sample's own position on."""
     cache, update, mode = n[0], n[1], n.attr("mode", "linear")
     axis = n.axis(n.integer("axis", -2), cache.rank)
+    if update.rank != cache.rank:
+        n.refuse(f"update {update.shape} of a cache {cache.shape}")
     size, length = cache.shape[axis], update.shape[axis]
     if mode not in ("linear", "circular") or axis == 0 or length > size or not length:
         n.refuse(f"mode {mode!r}, update {update.shape} along axis {axis} of {cache.shape}")
+    n.affordable("its table of positions", size)
     along = [-1 if d == axis else 1 for d in range(cache.rank)]
     start = whole(n, 2) if n.has(2) else n.const(np.zeros(cache.shape[0], np.int64), "i64")
     start = n.reshape(start, (cache.shape[0], *[1] * (cache.rank - 1)))
@@ -62,6 +65,7 @@ def reverse_sequence(n: Node, version: int) -> Value:
     batch, time = n.integer("batch_axis", 1), n.integer("time_axis", 0)
     if x.rank < 2 or {batch, time} != {0, 1}:
         n.refuse(f"batch axis {batch} and time axis {time} of {x.shape}")
+    n.affordable("its table of positions", x.shape[time])
     lengths = n.reshape(whole(n, 1), [x.shape[batch] if d == batch else 1 for d in range(x.rank)])
     step = n.const(np.arange(x.shape[time]).reshape([-1 if d == time else 1 for d in range(x.rank)]), "i64")
     lengths, step = n.broadcast(lengths, step)
@@ -95,6 +99,7 @@ def hardmax(n: Node, version: int) -> Value:
     axis = n.axis(n.integer("axis", 1 if version < 13 else -1), x.rank)
     flat = x if version >= 13 else n.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
     axis = axis if version >= 13 else 1
+    n.affordable("its table of positions", flat.shape[axis])
     steps = np.arange(flat.shape[axis]).reshape([-1 if d == axis else 1 for d in range(flat.rank)])
     hot = n.binary(e.Equal(), n.emit(e.ArgMax(axis, True), flat), n.const(steps, "i64"))
     return n.reshape(cast_to(n, hot, x.dtype), x.shape)
@@ -115,13 +120,14 @@ def compress(n: Node, version: int) -> Value:
 def range_(n: Node, version: int) -> Value:
     dtype = n[0].dtype
     start, limit, delta = (n.known_scalar(i, what) for i, what in enumerate(("start", "limit", "delta")))
-    if delta == 0:
-        n.refuse("a delta of 0")
+    if delta == 0 or not all(isfinite(v) for v in (start, limit, delta)):
+        n.refuse(f"start {start}, limit {limit}, delta {delta}")
     if all(isinstance(v, int) for v in (start, limit, delta)):
         count = -((start - limit) // delta)
         count = count if count > 0 else 0
     else:
         count = max(ceil((limit - start) / delta), 0)
+    n.affordable("its result", count)
     return n.const(start + np.arange(count).astype(dtypes.to_numpy(dtype)) * delta, dtype, (count,))
 
 
@@ -129,6 +135,7 @@ def eye_like(n: Node, version: int) -> Value:
     code = n.integer("dtype", 0)
     if n[0].rank != 2 or (code and code not in DTYPES):
         n.refuse(f"element type {element_name(code)}, shape {n[0].shape}")
+    n.affordable("its result", *n[0].shape)
     return n.const(np.eye(n[0].shape[0], n[0].shape[1], n.integer("k", 0)), DTYPES[code] if code else n[0].dtype)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
-from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.onnx.external import load_external
 from cuvil_hw.frontend.onnx.function import missing
 
 UNKNOWN = "unknown"  # a domain whose nodes the checker leaves alone
@@ -49,30 +50,8 @@ def _read_file(path: Path) -> onnx.ModelProto:
         raise CuvilError(f"{path}: not an ONNX model, or a truncated one ({len(data)} bytes): {e}") from e
     if not model.ir_version or not model.HasField("graph"):
         raise CuvilError(f"{path}: not an ONNX model ({len(data)} bytes without IR version and graph)")
-    _load_external(model, path)
+    load_external([t for t in _tensors(model) if uses_external_data(t)], path)
     return model
-
-
-def _load_external(model: onnx.ModelProto, path: Path) -> None:
-    """Read weights kept in other files; they must lie in the model's own folder."""
-    folder = path.resolve().parent
-    external = [t for t in _tensors(model) if uses_external_data(t)]
-    for tensor in external:
-        info = ExternalDataInfo(tensor)
-        file = (folder / info.location).resolve()
-        if not info.location or Path(info.location).is_absolute() or not file.is_relative_to(folder):
-            raise CuvilError(f"{path}: weight {tensor.name!r} points outside the model's folder: {info.location!r}")
-        if not file.is_file():
-            raise CuvilError(f"{path}: weight {tensor.name!r} lies in {info.location!r}, which is not there")
-        end = (info.offset or 0) + (info.length or 0)
-        if end > file.stat().st_size:
-            have = f"{info.location!r}, which has {file.stat().st_size}"
-            raise CuvilError(f"{path}: weight {tensor.name!r} ends at byte {end} of {have}")
-    if external:
-        try:
-            load_external_data_for_model(model, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as e:
-            raise CuvilError(f"{path}: external weights can't be read: {e}") from e
 
 
 def _tensors(model: onnx.ModelProto) -> list[TensorProto]:
@@ -97,6 +76,9 @@ def _check(model: onnx.ModelProto, name: str) -> None:
     texts += [i.name for part in (model.graph.input, model.graph.output, model.graph.initializer) for i in part]
     if broken := [s for s in texts if not isinstance(s, str)]:  # protobuf gives bytes where text isn't UTF-8
         raise CuvilError(f"{name}: damaged: the name {broken[0]!r} is not UTF-8 text")
+    for opset in model.opset_import:
+        if not 0 < opset.version < 1 << 31:
+            raise CuvilError(f"{name}: damaged: opset {opset.version} of domain {opset.domain!r}; re-export the model")
     try:
         onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as e:

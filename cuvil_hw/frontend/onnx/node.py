@@ -39,8 +39,12 @@ DTYPES: dict[int, str] = {
     },
 }
 
-# Folding stops where a result would be larger than this and larger than its operands.
+# Folding stops where a result would be larger than this and larger than its operands, …
 LARGEST_FOLD = 1 << 24
+# … and where all that was folded has become this many elements. What isn't folded is an op of the program.
+MOST_FOLDED = 1 << 28
+# Elements of a constant that the importer makes itself, such as Range's or the matrix of a DFT.
+MOST_MADE = 1 << 25
 
 
 class Refused(Exception):
@@ -98,6 +102,14 @@ class Emitter:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._placed: dict[Value, SSAValue] = {}
+        self._folded = 0
+
+    def may_fold(self, elements: int, largest: int) -> bool:
+        """Whether results of so many `elements` may be computed at import; counts them. `largest`: of the operands."""
+        if elements > max(LARGEST_FOLD, largest) or self._folded + elements > MOST_FOLDED:
+            return False
+        self._folded += elements
+        return True
 
     def const(self, array: Any, dtype: str, shape: Sequence[int] | None = None) -> Value:
         """A known value. `shape`: its extents, where they may be open dimensions."""
@@ -113,7 +125,7 @@ class Emitter:
                 wide = np.broadcast_to(known[0], op.shape)
                 return (Value(types[0], wide, narrow=values[0].narrow or values[0], sizes=sizes),)
             with size.untraced():
-                small = sum(t.size for t in types) <= max(LARGEST_FOLD, *(a.size for a in known))
+                small = self.may_fold(sum(t.size for t in types), max(base.stored(a) for a in known))
             if small:
                 results = base.evaluate(op, known)
                 made = [base.container(a, t.dtype) for t, a in zip(types, results, strict=True)]
@@ -241,6 +253,11 @@ class Node:
 
     def refuse(self, reason: str) -> NoReturn:
         raise Refused(reason)
+
+    def affordable(self, what: str, *extents: int, most: int = MOST_MADE) -> None:
+        """Refuse before memory is taken for a constant of these extents."""
+        if (elements := prod(map(int, extents))) > most:
+            self.refuse(f"{what} would have {elements:,} elements, computed at import; {most:,} are the most")
 
     def only_first_output(self, others: str) -> None:
         if any(self.wanted[1:]):

@@ -16,6 +16,7 @@ from cuvil_hw.ops.elementwise import work_dtype
 from cuvil_hw.shapes.size import untraced
 
 Kernel = Callable[[float], float]
+MOST_TAPS = 1 << 22  # weights of one axis, which are computed one by one
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def taps(x: Array, a: Axis, kernel: Kernel, reach: int, antialias: bool, exclude
 
 def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill: float) -> Value:
     """x resized along one axis."""
+    n.affordable(f"its table for axis {axis}", a.out)
     with untraced():
         where = places(n, a, transform)
     if mode == "nearest":
@@ -112,6 +114,8 @@ def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill
         antialias, exclude = bool(n.integer("antialias", 0)), bool(n.integer("exclude_outside", 0))
         kernel, reach = (triangle, 1) if mode == "linear" else (keys(n.number("cubic_coeff_a", -0.75)), 2)
         with untraced():
+            widened = max(1.0, 1 / a.scale) if antialias and a.scale > 0 else 1.0
+            n.affordable(f"its table for axis {axis}", a.out, math.ceil(2 * reach * widened), most=MOST_TAPS)
             indices, weights = taps(where, a, kernel, reach, antialias, exclude)
         shape = (a.out, indices.shape[1])
         y = n.emit(e.Resample(axis), x, n.const(indices, "i64", shape), n.const(weights, work_dtype(x.dtype), shape))
@@ -154,7 +158,10 @@ def resize(n: Node, version: int) -> Value:
 
 
 def _known(n: Node, i: int, what: str) -> list[float]:
-    return [float(v) for v in n.known(i, what).reshape(-1)] if n.has(i) else []
+    found = [float(v) for v in n.known(i, what).reshape(-1)] if n.has(i) else []
+    if not all(map(math.isfinite, found)):
+        n.refuse(f"{what} {found}")
+    return found
 
 
 def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
@@ -165,7 +172,7 @@ def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
             n.refuse(f"{len(factors)} scales for {len(extents)} axes")
         return factors, [scaled(s, f) for s, f in zip(extents, factors, strict=True)]
     sizes = list(n.known_ints(3, "sizes")) if n.has(3) else []
-    if len(sizes) != len(extents):
+    if len(sizes) != len(extents) or min(sizes, default=1) < 1:
         n.refuse(f"{len(sizes)} sizes for {len(extents)} axes")
     factors = [out / s for out, s in zip(sizes, extents, strict=True)]
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
@@ -183,6 +190,7 @@ def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, ro
         if a.size == a.out and a.scale == 1 and (a.begin, a.end) == (0, 1):
             continue
         if rounding and mode == "nearest":
+            n.affordable(f"its table for axis {axis}", a.out)
             with untraced():
                 where = places(n, a, transform)
             if a.scale < 1 and (where != np.floor(where)).any():
@@ -198,7 +206,7 @@ def upsample(n: Node, version: int) -> Value:
     """Upsample-7 has its scales as an attribute, Upsample-9 as an operand."""
     x, mode = n[0], n.attr("mode", "nearest")
     factors = [float(np.float32(s)) for s in n.attr("scales", ())] if version < 9 else _known(n, 1, "scales")
-    if len(factors) != x.rank or min(factors, default=1) <= 0 or mode not in ("nearest", "linear"):
+    if len(factors) != x.rank or not all(0 < f < math.inf for f in factors) or mode not in ("nearest", "linear"):
         n.refuse(f"mode {mode!r}, scales {factors} on {x.shape}")
     axes = [Axis(s, scaled(s, f), f) for s, f in zip(x.shape, factors, strict=True)]
     return _each(n, x, axes, mode, "asymmetric", "floor")

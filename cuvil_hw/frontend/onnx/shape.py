@@ -209,6 +209,8 @@ def constant_of_shape(n: Node, version: int) -> Value:
     shape = n.known_ints(0, "the shape's values")
     tensor = n.attr("value")
     array, dtype = decode(tensor) if tensor is not None else (np.zeros(1, np.float32), "f32")
+    if min(shape, default=0) < 0:
+        n.refuse(f"a shape of {shape}")
     if array.size != 1:
         n.refuse(f"a value of shape {array.shape}; one element expected")
     return n.expand(n.const(array.reshape(()), dtype), shape)
@@ -265,6 +267,7 @@ def trilu(n: Node, version: int) -> Value:
     if x.rank < 2:
         n.refuse(f"rank {x.rank}")
     k = int(n.known_scalar(1, "the diagonal")) if n.has(1) else 0
+    n.affordable("its mask", *x.shape[-2:])
     ones = np.ones(x.shape[-2:], np.bool_)
     mask = np.triu(ones, k) if n.integer("upper", 1) else np.tril(ones, k)
     return n.emit(e.Where(), n.expand(n.const(mask, "bool"), x.shape), x, n.like(0, x))
@@ -273,6 +276,7 @@ def trilu(n: Node, version: int) -> Value:
 def one_hot(n: Node, version: int) -> Value:
     indices, values = n[0], n[2]
     depth = int(n.known_scalar(1, "depth"))
+    n.affordable("its table of positions", depth)
     axis = n.axis(n.integer("axis", -1), indices.rank + 1)
     whole = n.emit(e.Cast("i64"), indices) if indices.dtype != "i64" else indices
     below = n.emit(e.Less(), whole, n.like(0, whole))

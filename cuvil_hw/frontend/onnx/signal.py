@@ -58,9 +58,10 @@ def lrn(n: Node, version: int) -> Value:
     x, size = n[0], n.integer("size", 1)
     if x.rank < 2 or size < 1:
         n.refuse(f"size {size} on {x.shape}")
-    before = (size - 1) // 2
+    # What reaches beyond all channels counts as zeros.
+    before, after = (min(reach, max(x.shape[1] - 1, 0)) for reach in ((size - 1) // 2, size // 2))
     rows = n.reshape(n.emit(e.Mul(), x, x), (x.shape[0], 1, x.shape[1], prod(x.shape[2:])))
-    op = e.AvgPool((size, 1), (1, 1), (before, 0, size - 1 - before, 0), (1, 1), divisor=1)
+    op = e.AvgPool((before + 1 + after, 1), (1, 1), (before, 0, after, 0), (1, 1), divisor=1)
     total = n.reshape(n.emit(op, rows), x.shape)
     scale = n.number("alpha", 1e-4) / size
     base = n.emit(e.Add(), n.emit(e.Mul(), total, n.like(scale, x)), n.like(n.number("bias", 1.0), x))
@@ -110,7 +111,10 @@ def col2im(n: Node, version: int) -> Value:
     rank = len(block)
     strides, dilations = n.ints("strides", (1,) * rank), n.ints("dilations", (1,) * rank)
     pads = n.ints("pads", (0,) * (2 * rank))
-    if x.rank != 3 or len(image) != rank or x.shape[1] % prod(block):
+    n.affordable("its block", *block, most=1 << 12)
+    if x.rank != 3 or len(image) != rank or min((*block, *strides, *dilations), default=1) < 1:
+        n.refuse(f"{x.shape} as blocks {block} of an image {image}, strides {strides}, dilations {dilations}")
+    if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank or x.shape[1] % prod(block):
         n.refuse(f"{x.shape} as blocks {block} of an image {image}")
     channels = x.shape[1] // prod(block)
     spans = [
@@ -145,6 +149,7 @@ def transform(n: Node, x: Value, axis: int, length: int, inverse: bool, onesided
         n.refuse(f"length {length}, onesided {onesided} of a complex signal")
     half = length // 2 + 1
     taken = half if inverse and onesided else length
+    n.affordable("its matrix", taken, half if onesided and not inverse else length)
     order = [*(d for d in range(x.rank - 1) if d != axis), axis, x.rank - 1]
     x = n.transpose(x, order)
     size = min(taken, x.shape[-2])
@@ -186,6 +191,7 @@ def stft(n: Node, version: int) -> Value:
     if x.rank != 3 or step < 1 or not 0 < length <= x.shape[1]:
         n.refuse(f"frames of {length} every {step} of {x.shape}")
     count = (x.shape[1] - length) // step + 1
+    n.affordable("its table of frames", count, length)
     at = np.arange(count)[:, None] * step + np.arange(length)
     frames = n.emit(e.Gather(1), x, n.const(at, "i64"))
     if n.has(2):

@@ -19,6 +19,9 @@ from cuvil_hw.frontend.onnx.node import Node, Value, decode
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
 
 @dataclass
 class Forest:
@@ -93,24 +96,36 @@ class Forest:
         return found
 
     def depth(self) -> int:
-        """Steps of the longest way to a leaf."""
-        deepest, level, seen = 0, set(self.roots), 0
-        while level := {i for n in level if self.yes[n] != n or self.no[n] != n for i in (self.yes[n], self.no[n])}:
-            deepest += 1
-            seen += 1
-            if seen > len(self.feature):
-                raise ValueError("a node is its own ancestor")
-        return deepest
+        """Steps of the longest way to a leaf. Nodes may have several parents: set membership is converted so.
+        Raises ValueError where a node is its own ancestor."""
+        children = [tuple({yes, no} - {at}) for at, (yes, no) in enumerate(zip(self.yes, self.no, strict=True))]
+        parents = [0] * len(children)
+        for at in range(len(children)):
+            for child in children[at]:
+                parents[child] += 1
+        ready = [at for at, count in enumerate(parents) if not count]
+        steps = [0] * len(children)
+        for at in ready:  # grows: each node once all its parents are known
+            for child in children[at]:
+                steps[child] = max(steps[child], steps[at] + 1)
+                parents[child] -= 1
+                if not parents[child]:
+                    ready.append(child)
+        if len(ready) != len(children):
+            raise ValueError("a node is its own ancestor")
+        return max(steps, default=0)
 
 
 def walked(n: Node, x: Value, forest: Forest) -> Value:
     """Leaves reached, (N, T)."""
     try:
         depth = forest.depth()
-    except (ValueError, IndexError) as error:
+    except ValueError as error:
         n.refuse(f"its trees are damaged: {error}")
-    if max(forest.feature, default=0) >= x.shape[1]:
-        n.refuse(f"feature {max(forest.feature)} of {x.shape[1]}")
+    if wrong := [f for f in forest.feature if not 0 <= f < x.shape[1]]:
+        n.refuse(f"its trees are damaged: feature {wrong[0]} of {x.shape[1]}")
+    if not forest.roots:
+        n.refuse("it has no tree")
     columns = [(forest.feature, "i64"), (forest.threshold, x.dtype), (forest.yes, "i64"), (forest.no, "i64"),
                (forest.nan_yes, "bool"), (forest.roots, "i64")]  # fmt: skip
     return n.emit(e.TreeWalk(depth), x, *(n.const(np.asarray(c), d) for c, d in columns))
@@ -118,7 +133,14 @@ def walked(n: Node, x: Value, forest: Forest) -> Value:
 
 def aggregated(n: Node, x: Value, forest: Forest, targets: int, how: str) -> Value:
     """(N, targets): SUM, AVERAGE, MIN or MAX over the trees of the weights of the leaves reached."""
+    if how not in AGGREGATES:
+        n.refuse(f"aggregate_function {how!r}; one of {', '.join(AGGREGATES)} expected")
+    if wrong := [t for _, t, _ in forest.leaves if not 0 <= t < targets]:
+        n.refuse(f"its leaves are damaged: target {wrong[0]} of {targets}")
+    if targets < 1:
+        n.refuse(f"{targets} targets")
     reached = walked(n, x, forest)
+    n.affordable("its table of weights", len(forest.feature), targets)
     # MIN and MAX look only at trees that vote for the target at all.
     absent = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
     weights = np.full((len(forest.feature), targets), absent, dtypes.to_numpy(x.dtype))
@@ -160,30 +182,42 @@ def old_forest(n: Node, prefix: str, kind: str) -> Forest:
     container = dtypes.to_numpy(kind)
     forest = Forest(container)
     trees, ids = n.ints("nodes_treeids"), n.ints("nodes_nodeids")
-    modes = [m.decode() for m in n.attr("nodes_modes", ())]
+    modes = [m.decode("utf-8", "replace") for m in n.attr("nodes_modes", ())]
     values = numbers(n, "nodes_values")
-    where = {key: forest.add() for key in zip(trees, ids, strict=True)}
     columns = [n.ints(f"nodes_{c}") for c in ("featureids", "truenodeids", "falsenodeids")]
     missing = n.ints("nodes_missing_value_tracks_true", (0,) * len(trees)) or (0,) * len(trees)
-    lengths = {len(trees), len(where), len(modes), len(missing), *map(len, columns)}
-    if values is None or lengths != {len(values)}:
+    lengths = {len(trees), len(ids), len(set(zip(trees, ids, strict=False))), len(modes), len(missing)}
+    if values is None or lengths | {len(c) for c in columns} != {len(values)}:
         n.refuse("its trees are damaged: columns of different lengths, or nodes that repeat")
+    where = {key: forest.add() for key in zip(trees, ids, strict=True)}
     inner = set()
     for i, tree in enumerate(trees):
         if modes[i] == "LEAF":
             continue
         if modes[i] not in MODES[:6] or (tree, columns[1][i]) not in where or (tree, columns[2][i]) not in where:
             n.refuse(f"its trees are damaged: mode {modes[i]!r}, children {columns[1][i]} and {columns[2][i]}")
-        yes, no = where[tree, columns[1][i]], where[tree, columns[2][i]]
-        inner |= {yes, no} - {where[tree, ids[i]]}
+        at, yes, no = where[tree, ids[i]], where[tree, columns[1][i]], where[tree, columns[2][i]]
+        if at in (yes, no):
+            n.refuse(f"its trees are damaged: node {ids[i]} of tree {tree} is its own child")
+        inner |= {yes, no}
         goes = yes if missing[i] or modes[i] == "BRANCH_NEQ" else no  # NaN ≠ anything
-        forest.branch(where[tree, ids[i]], modes[i], columns[0][i], [container.type(values[i])], yes, no, goes)
-    forest.roots = [where[t, i] for t, i in zip(trees, ids, strict=True) if where[t, i] not in inner]
+        forest.branch(at, modes[i], columns[0][i], [container.type(values[i])], yes, no, goes)
+    roots: dict[int, list[int]] = {tree: [] for tree in trees}
+    for (tree, node), at in where.items():
+        if at not in inner:
+            roots[tree].append(node)
+    # A second node that nothing leads to would be a tree of its own, and its leaves would count.
+    if wrong := [(tree, nodes) for tree, nodes in roots.items() if len(nodes) != 1]:
+        n.refuse(f"its trees are damaged: in tree {wrong[0][0]} nothing leads to the nodes {wrong[0][1][:4]}, the root "
+                 "alone may be so")  # fmt: skip
+    forest.roots = [where[tree, nodes[0]] for tree, nodes in roots.items()]
     weights = numbers(n, f"{prefix}_weights")
     marks = [n.ints(f"{prefix}_{c}") for c in ("treeids", "nodeids", "ids")]
     if weights is None or {len(c) for c in (*marks, weights)} != {len(weights)}:
         n.refuse("its leaves are damaged: columns of different lengths")
     for tree, node, target, weight in zip(*marks, weights, strict=True):
+        if (tree, node) not in where:
+            n.refuse(f"its leaves are damaged: there is no node {node} in tree {tree}")
         forest.leaves.append((where[tree, node], target, float(weight)))
     return forest
 
@@ -282,6 +316,9 @@ def ensemble(n: Node, version: int) -> Value:
     for i, at in enumerate(nodes):
         if not 0 <= modes[i] < len(MODES):
             n.refuse(f"node mode {modes[i]}")
+        for to, leaf in zip(columns[1:3], columns[3:], strict=True):
+            if leaf[i] not in (0, 1) or not 0 <= to[i] < len(leaves if leaf[i] else nodes):
+                n.refuse(f"its trees are damaged: child {to[i]} of node {i} (leaf: {leaf[i]})")
         mode, values = MODES[modes[i]], [container.type(splits[i])]
         if mode == "BRANCH_MEMBER":
             ends = np.flatnonzero(np.isnan(members))
@@ -290,11 +327,14 @@ def ensemble(n: Node, version: int) -> Value:
             values, members = [container.type(v) for v in members[: ends[0]]], members[ends[0] + 1 :]
         yes, no = ((leaves if leaf[i] else nodes)[to[i]] for to, leaf in zip(columns[1:3], columns[3:], strict=True))
         goes = yes if missing[i] or mode == "BRANCH_NEQ" else no
-        if yes == no == at:
-            n.refuse("a node without children")
+        if at in (yes, no):
+            n.refuse(f"its trees are damaged: node {i} is its own child")
         forest.branch(at, mode, columns[0][i], values, yes, no, goes)
-    forest.roots = [nodes[r] for r in n.ints("tree_roots")]
-    how = ("AVERAGE", "SUM", "MIN", "MAX")[n.integer("aggregate_function", 1)]
-    post = n.integer("post_transform", 0)
-    y = aggregated(n, x, forest, n.integer("n_targets", 1), how)
-    return transformed(n, y, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post])
+    roots, how, post = n.ints("tree_roots"), n.integer("aggregate_function", 1), n.integer("post_transform", 0)
+    if wrong := [r for r in roots if not 0 <= r < len(nodes)]:
+        n.refuse(f"its trees are damaged: root {wrong[0]} of {len(nodes)} nodes")
+    if not (0 <= how < len(AGGREGATES) and 0 <= post < len(TRANSFORMS)):
+        n.refuse(f"aggregate_function {how}, post_transform {post}")
+    forest.roots = [nodes[r] for r in roots]
+    y = aggregated(n, x, forest, n.integer("n_targets", 1), AGGREGATES[how])
+    return transformed(n, y, TRANSFORMS[post])

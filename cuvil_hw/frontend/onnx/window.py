@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from cuvil_hw import dtypes
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value
 from cuvil_hw.frontend.onnx.shape import pad_value
+from cuvil_hw.ops.base import too_large
 from cuvil_hw.ops.nn import AvgPool, Conv, MaxPool
 from cuvil_hw.ops.transposed import MaxPoolPositions
 
@@ -37,6 +40,10 @@ def window(n: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
         n.refuse(f"kernel {tuple(kernel)}, strides {strides}, dilations {dilations}, pads {pads} on {rank} dimensions")
     if min((*strides, *dilations, *kernel), default=1) < 1:
         n.refuse("kernel, strides and dilations must be positive")
+    n.affordable("its window", *kernel)
+    padded = tuple(s + max(0, a) + max(0, b) for s, a, b in zip(spatial, pads, pads[rank:], strict=False))
+    if why := too_large(n[0].type.with_shape((*n[0].shape[: n[0].rank - rank], *padded))):
+        n.refuse(f"with its pads the input would be {why}")
     found = Window(tuple(kernel), strides, pads, dilations, (0,) * rank)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         begin, end = [], []
@@ -74,9 +81,10 @@ def _touches(w: Window, spatial: Sequence[int]) -> bool:
         last = (size + lo + hi - w.reach(d)) // w.strides[d] * w.strides[d] - lo
         if w.dilations[d] == 1 and lo < w.kernel[d] and last < size:
             continue
-        for start in range(-lo, size + hi - w.reach(d) + 1, w.strides[d]):
-            if not any(0 <= start + t * w.dilations[d] < size for t in range(w.kernel[d])):
-                return False
+        starts = np.arange(-lo, int(size) + hi - w.reach(d) + 1, w.strides[d])
+        first = np.maximum(-(starts // w.dilations[d]), 0)  # the first tap that isn't before the input
+        if (first >= w.kernel[d]).any() or int((starts + first * w.dilations[d]).max(initial=-1)) >= size:
+            return False
     return True
 
 
