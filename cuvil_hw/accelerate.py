@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import sys
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from cuvil_hw.runtime.executable import Executable
 
 M = TypeVar("M")
 
+_TWINS = "_cuvil_twins"
 SIGNATURES = 256  # kinds of calls that one model is compiled for
 
 
@@ -54,6 +54,8 @@ def accelerate(
     original = type(model)
     if hasattr(original, "cuvil_programs"):
         raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")
+    from cuvil_hw.frontend.torch.twin import Twins
+
     programs: list[Executable] = []
     options = {
         "target": target,
@@ -70,24 +72,16 @@ def accelerate(
         "forward": _forward(original, options, whole),
         "cuvil_programs": programs,
     }
-    _prepare_capture(model)
     result = copy.copy(model)
     derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
     result.__class__ = derived
+    vars(result)[_TWINS] = Twins(original)
     return result
 
 
-def _prepare_capture(model: Any) -> None:
-    """transformers 5 records hidden states and attentions through hooks that it installs when they are first asked for,
-    under a lock, which Dynamo can't trace. They do nothing until then."""
-    capturing = sys.modules.get("transformers.utils.output_capturing")
-    if capturing is not None and hasattr(model, "_can_record_outputs"):
-        capturing.maybe_install_capturing_hooks(model)
-
-
 def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
-    """A `forward` for a class derived from `original`. Compiled as a function of the module, so that copies of an
-    accelerated model are right, too."""
+    """A `forward` for a class derived from `original`. Compiled as a function of the module's twin, so that copies of
+    an accelerated model are right, too, and nothing that tracing does gets into the modules that it shares."""
     import torch
     from torch._dynamo import config, exc
 
@@ -112,7 +106,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
             )
         try:
             with config.patch(settings):
-                return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+                return compiled(vars(self)[_TWINS].of(self), *args, **kwargs)  # type: ignore[no-untyped-call]
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(
                 f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "

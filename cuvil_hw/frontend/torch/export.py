@@ -23,6 +23,7 @@ from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_st
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
+from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
 from cuvil_hw.runtime.signature import Fixed, Leaf, Scalar, Tree
@@ -73,32 +74,32 @@ def load_torch(
 
 
 @contextmanager
-def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
-    """Traced meanwhile for a call with these arguments. Afterwards the module is what it was; raises CuvilError when
-    the trace hangs on attributes that the forward changes.
+def for_inference(
+    module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+) -> Iterator[torch.nn.Module]:
+    """The module's twin in eval mode, to be traced for a call with these arguments. Raises CuvilError when the trace
+    hangs on attributes that the forward changes.
 
     Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
-    flags = [(m, m.training) for m in module.modules()]
+    twin: torch.nn.Module = twin_of(module)
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # its fused kernels have no decomposition
     try:
-        for m, _ in flags:
+        for m in twin.modules():
             m.training = False
-        with quiet(), attributes_kept(module) as changed:
-            yield
-        refuse_hidden_state(module, args, named, changed)
+        with quiet(), attributes_kept(twin) as changed:
+            yield twin
+        refuse_hidden_state(twin, args, named, changed)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-        for m, training in flags:
-            m.training = training
 
 
 def export_module(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
     """The module traced for one call. Raises CuvilError with the user's line and torch's reason."""
-    with for_inference(module, args, named), warnings.catch_warnings():
+    with for_inference(module, args, named) as twin, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
         try:
-            return torch.export.export(module, args, named, strict=False)
+            return torch.export.export(twin, args, named, strict=False)
         except Exception as e:  # tracing runs the user's code: anything may be raised
             at = raised_at(e)
             raise CuvilError(

@@ -190,11 +190,11 @@ def _export(
     args, named = pytree.tree_map(example, (args, named))
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
-    with for_inference(module, args, named), warnings.catch_warnings():
+    with for_inference(module, args, named) as twin, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             dynamic = _by_parameter(module, axes_args, axes_named)
-            return _functional(torch.export.export(module, args, named, dynamic_shapes=dynamic, strict=False))
+            return _functional(torch.export.export(twin, args, named, dynamic_shapes=dynamic, strict=False))
         except Exception:  # tracing runs the user's code
             # With plain numbers: either it says what is wrong in numbers, or it works at these sizes alone.
             fixed = pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, named))

@@ -1,0 +1,159 @@
+"""The module that is given is left alone: what traces do to modules they do to twins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("xdsl")
+from torch import nn  # noqa: E402
+
+import cuvil  # noqa: E402
+from cuvil_hw.frontend import load  # noqa: E402
+from cuvil_hw.frontend.torch.twin import Twins, twin_of  # noqa: E402
+from cuvil_hw.ir.program import evaluate  # noqa: E402
+
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.must_run]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Hooking(nn.Module):
+    """Records what its layers give, by hooks that the first call installs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.in_order: Any = [self.layers[1], self.layers[0]]  # a plain list
+        self.seen: list[Any] = []
+        self.ready = False
+
+    def forward(self, x: Any) -> Any:
+        if not self.ready:
+            self.ready = True
+            for layer in self.layers:
+                layer.register_forward_hook(lambda m, args, out: self.seen.append(out))
+        self.seen.clear()
+        for layer in self.in_order:
+            x = layer(x)
+        return torch.stack([x, *self.seen])
+
+
+def test_hooks_that_a_trace_installs_stay_out_of_the_model() -> None:
+    torch.manual_seed(0)
+    model, x = Hooking().eval(), torch.randn(2, 3)
+    program = load(model, x)
+    assert not model.ready
+    assert [len(layer._forward_hooks) for layer in model.layers] == [0, 0]
+    with torch.no_grad():
+        want = model(x)
+    assert want.shape == (3, 2, 3)
+    assert [len(layer._forward_hooks) for layer in model.layers] == [1, 1]
+    np.testing.assert_allclose(evaluate(program, [x.numpy()])[0], want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_training_flags_reach_modules_in_plain_lists() -> None:
+    model = Hooking()
+    model.in_order = [nn.Sequential(model.layers[0], nn.Dropout(0.5)), model.layers[1]]
+    model.hidden = model.in_order[0]
+    model.train()
+    x = torch.randn(2, 3)
+    program = load(model, x)
+    assert all(m.training for m in model.modules())
+    want = twin_of(model)
+    want.eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(evaluate(program, [x.numpy()])[0], want(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_twin_shares_weights_and_is_made_again_when_the_module_changes() -> None:
+    model, twins = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), Twins(nn.Sequential)
+    twin = twins.of(model)
+    assert twin is not model
+    assert twin[0].weight is model[0].weight
+    model[0].weight = nn.Parameter(torch.ones(2, 2))
+    assert twins.of(model) is twin
+    assert twin[0].weight is model[0].weight
+    model[1] = nn.Tanh()
+    assert isinstance(twins.of(model)[1], nn.Tanh)
+    twin = twins.of(model)
+    model[0].register_forward_hook(lambda *_: None)
+    assert twins.of(model) is not twin
+
+
+def test_an_accelerated_model_follows_changes_of_the_one_that_it_shares_modules_with() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval(), torch.randn(3, 2)
+    fast = cuvil.accelerate(model)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+        model[1] = nn.Tanh()
+        torch.testing.assert_close(fast(x), model(x))
+
+
+def settled(model: Any) -> Any:
+    rng = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=rng) * 0.1)
+    return model.eval()
+
+
+def llama() -> Any:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        intermediate_size=8, max_position_embeddings=16,
+    )  # fmt: skip
+    return settled(transformers.LlamaForCausalLM(config))
+
+
+def test_hidden_states_are_recorded_once_and_the_model_keeps_its_hooks() -> None:
+    model, ids = llama(), torch.tensor([[3, 1, 4]])
+    with torch.no_grad():
+        before = model.model(ids, output_hidden_states=True).hidden_states
+        assert len(before) == 3
+        got = cuvil.accelerate(model)(input_ids=ids, output_hidden_states=True).hidden_states
+        after = model(input_ids=ids, output_hidden_states=True).hidden_states
+    assert len(got) == len(after) == 3
+    for g, a, b in zip(got, after, before, strict=True):
+        torch.testing.assert_close(g, b, rtol=1e-4, atol=1e-5)
+        assert torch.equal(a, b)
+
+
+def test_a_model_that_was_never_run_gets_no_hooks() -> None:
+    model, ids = llama(), torch.tensor([[3, 1, 4]])
+    with torch.no_grad():
+        cuvil.accelerate(model)(input_ids=ids, output_hidden_states=True)
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_a_wrapper_of_segformer_compiles() -> None:
+    """Its encoder is always asked for hidden states, so that its first call installs hooks."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.SegformerConfig(
+        num_encoder_blocks=1, hidden_sizes=[8], num_attention_heads=[1], depths=[1], sr_ratios=[4], patch_sizes=[7],
+        strides=[4], mlp_ratios=[1], decoder_hidden_size=8, num_labels=3,
+    )  # fmt: skip
+
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = settled(transformers.SegformerForSemanticSegmentation(config))
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x).logits
+
+    model, x = Wrapper(), torch.randn(1, 3, 16, 16)
+    got = evaluate(load(model, x), [x.numpy()])[0]
+    with torch.no_grad():
+        np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-4, atol=1e-4)
