@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import types
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from cuvil_hw.runtime.executable import Executable
 
 M = TypeVar("M")
 
-_TWINS = "_cuvil_twins"
 SIGNATURES = 256  # kinds of calls that one model is compiled for
 
 
@@ -28,8 +26,9 @@ def accelerate(
 ) -> M:
     """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
 
-    The copy shares weights and submodules with `model`, which stays as it is. It keeps its class (it is an instance of
-    it), the signature of `forward`, `config`, the class of outputs, `eval`, `state_dict` and `generate`. The first call
+    The copy shares parameters and buffers with `model`, which stays as it is; its modules, their flags and hooks are
+    its own. It keeps its class (it is an instance of it), the signature of `forward`, `config`, the class of outputs,
+    `eval`, `state_dict` and `generate`. The first call
     of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and in the values
     of those that are no tensors. Weights may change between calls; the next one compiles anew. For inference only: a
     call in training mode raises CuvilError, and so does a backward pass through its results.
@@ -54,7 +53,7 @@ def accelerate(
     original = type(model)
     if hasattr(original, "cuvil_programs"):
         raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")
-    from cuvil_hw.frontend.torch.twin import Twins
+    from cuvil_hw.frontend.torch.twin import twin_of
 
     programs: list[Executable] = []
     options = {
@@ -72,16 +71,13 @@ def accelerate(
         "forward": _forward(original, options, whole),
         "cuvil_programs": programs,
     }
-    result = copy.copy(model)
     derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
-    result.__class__ = derived
-    vars(result)[_TWINS] = Twins(original)
-    return result
+    return twin_of(model, derived)  # type: ignore[no-any-return]
 
 
 def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
-    """A `forward` for a class derived from `original`. Compiled as a function of the module's twin, so that copies of
-    an accelerated model are right, too, and nothing that tracing does gets into the modules that it shares."""
+    """A `forward` for a class derived from `original`. Compiled as a function of the module, so that copies of an
+    accelerated model are right, too."""
     import torch
     from torch._dynamo import config, exc
 
@@ -106,7 +102,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
             )
         try:
             with config.patch(settings):
-                return compiled(vars(self)[_TWINS].of(self), *args, **kwargs)  # type: ignore[no-untyped-call]
+                return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(
                 f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any
@@ -106,44 +106,4 @@ def _hooks_kept(model: torch.nn.Module) -> Iterator[None]:
             m._forward_hooks = hooks
 
 
-class Twins:
-    """The twin of one module, made again when anything about the module but its weights has changed."""
-
-    def __init__(self, kind: type[Any]) -> None:
-        self._kind = kind
-        self._modules: tuple[torch.nn.Module, ...] = ()
-        self._contents: list[Any] = []
-        self._twin: Any = None
-
-    def of(self, module: torch.nn.Module) -> Any:
-        if not self._modules or self._modules[0] is not module or not self._as_seen():
-            self._modules = tuple(module.modules())
-            self._contents = _contents(self._modules)
-            self._twin = twin_of(module, self._kind)
-        return self._twin
-
-    def _as_seen(self) -> bool:
-        now = _contents(self._modules)
-        return len(now) == len(self._contents) and all(map(operator.is_, now, self._contents))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Twins:
-        return Twins(self._kind)
-
-    def __reduce__(self) -> tuple[Callable[..., Twins], tuple[Any, ...]]:
-        return Twins, (self._kind,)
-
-
-def _contents(modules: tuple[torch.nn.Module, ...]) -> list[Any]:
-    """Everything that modules hold, but for what parameters and buffers hold."""
-    found: list[Any] = []
-    for m in modules:
-        held = vars(m)
-        found += held
-        found += held.values()
-        found += m._modules.values()
-        found += m._forward_hooks.values()
-        found += m._forward_pre_hooks.values()
-    return found
-
-
-__all__ = ["Twins", "twin_of"]
+__all__ = ["twin_of"]

@@ -97,8 +97,9 @@ def _dense_matrices(
     result: list[torch.Tensor | None] = []
     resize = getattr(torch.ops.aten, target).default
     for n, out, factor in zip(e.shape(x)[2:], e.out.shape[2:], factors, strict=True):
-        unit = torch.eye(n, dtype=torch.float64 if e.out.dtype == "f64" else torch.float32).reshape(n, 1, n, 1)
-        matrix = resize(unit, [out, 1], corners, factor, None).reshape(n, out).T
+        unit = torch.eye(n, dtype=torch.float64 if e.out.dtype == "f64" else torch.float32).reshape(n, 1, 1, n)
+        # Along the last axis: down an image that is one element wide, torch's antialiased kernels read only its first.
+        matrix = resize(unit, [1, out], corners, None, factor).reshape(n, out).T
         same = n == out and torch.equal(matrix, torch.eye(n, dtype=matrix.dtype))
         result.append(None if same else matrix)
     return result
