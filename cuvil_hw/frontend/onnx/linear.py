@@ -86,17 +86,6 @@ def _bias(n: Node, c: Value | None, features: int, beta: float) -> Value | None:
     return n.reshape(c, (features,)) if c.shape in ((features,), (1, features)) else None
 
 
-def matmul_integer(n: Node, version: int) -> Value:
-    """Integers with zero points into i32; a zero point per column of a constant matrix is one per output feature."""
-    a_zp = n.known_ints(2, "the zero point of A") if n.has(2) else (0,)
-    b_zp = n.known_ints(3, "the zero points of B") if n.has(3) else (0,)
-    if len(a_zp) != 1:
-        n.refuse("a zero point per row of A")
-    if len(b_zp) != 1 and not is_weight(n[1]):
-        n.refuse("a zero point per column of a B that is not a constant matrix")
-    return product(n, n[0], n[1], a_zp[0], b_zp)
-
-
 def batch_norm(n: Node, version: int) -> Value:
     if n.integer("training_mode", 0) or any(n.wanted[1:]):
         n.refuse("training mode; export the model in inference mode")
@@ -162,7 +151,6 @@ LINEAR: Mapping[str, Converter] = MappingProxyType(
     {
         "Gemm": gemm,
         "MatMul": matmul,
-        "MatMulInteger": matmul_integer,
         "BatchNormalization": batch_norm,
         "LayerNormalization": layer_norm,
         "RMSNormalization": rms_norm,

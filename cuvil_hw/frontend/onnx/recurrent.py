@@ -10,11 +10,13 @@ import numpy as np
 
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.control import MOST_STEPS
+from cuvil_hw.frontend.onnx.dynamic import dynamic_product
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value
 from cuvil_hw.frontend.onnx.shape import cut
 
 Activation = Callable[[Value], Value]
+Product = Callable[[Value, Value, Value | None], Value]  # x (B, K), weights (G·H, K), bias (G·H,)
 
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 # alpha and beta where the node gives none, from the operators of the same names.
@@ -51,7 +53,7 @@ def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
 
 def activations(n: Node, directions: int) -> list[list[Activation]]:
     """Per direction, in the order of the gates."""
-    kind = n.proto.op_type
+    kind = _kind(n)
     names = [v.decode() if isinstance(v, bytes) else v for v in n.attr("activations", ()) or ()]
     names = names or list(_DEFAULTS[kind]) * directions
     count = len(_DEFAULTS[kind])
@@ -69,9 +71,14 @@ def activations(n: Node, directions: int) -> list[list[Activation]]:
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 
+def _kind(n: Node) -> str:
+    return n.proto.op_type.removeprefix("DynamicQuantize")
+
+
 @dataclass(frozen=True)
 class Layer:
-    """One direction. `x`: (T, B, G·H), input products with their biases; `r`: (G·H, H); `rb`: (G·H,) or None."""
+    """One direction. `x`: (T, B, G·H), input products with their biases; `r`: (G·H, H); `rb`: (G·H,) or None;
+    `product`: x · rᵀ + b."""
 
     n: Node
     x: Value
@@ -81,6 +88,7 @@ class Layer:
     acts: list[Activation]
     hidden: int
     clip: float
+    product: Product
 
     def gate(self, v: Value, g: int) -> Value:
         """Columns of gate `g` of (B, G·H)."""
@@ -99,7 +107,7 @@ class Layer:
     def recur(self, h: Value, r: Value | None = None, rb: Value | None = None) -> Value:
         """h · Rᵀ + Rb."""
         r, rb = (self.r, self.rb) if r is None else (r, rb)
-        return self.n.emit(e.Linear(), h, r, rb) if rb is not None else self.n.emit(e.Linear(), h, r)
+        return self.product(h, r, rb)
 
     def add(self, a: Value, b: Value) -> Value:
         return self.n.emit(e.Add(), a, b)
@@ -148,8 +156,29 @@ class Layer:
         return self.mul(o, last(c)), c
 
 
+def _product(n: Node, quantized: int | None, d: int) -> Product:
+    """The product with the weights of direction `d`. `quantized`: the operand that holds their scales, its zero points
+    behind it; then both sides are integers, x by the range of all its rows."""
+
+    def plain(x: Value, w: Value, bias: Value | None) -> Value:
+        return n.emit(e.Linear(), x, w, bias) if bias is not None else n.emit(e.Linear(), x, w)
+
+    if quantized is None:
+        return plain
+    scale, zero = (_row(n, n[i], d) for i in (quantized, quantized + 1))
+
+    def dynamic(x: Value, w: Value, bias: Value | None) -> Value:
+        return dynamic_product(
+            n, x, n.transpose(w, (1, 0)), n.reshape(scale, (scale.type.size,)), n.reshape(zero, (zero.type.size,)), bias
+        )
+
+    return dynamic
+
+
 def recurrent(n: Node, version: int) -> Sequence[Value]:
-    kind, w, r = n.proto.op_type, n[1], n[2]
+    """DynamicQuantizeLSTM has its weights transposed."""
+    dynamic = n.proto.op_type != _kind(n)
+    kind, w, r = _kind(n), *((n.transpose(v, (0, 2, 1)) if dynamic and v.rank == 3 else v) for v in (n[1], n[2]))
     batch_first = bool(n.integer("layout", 0))
     x = n.transpose(n[0], (1, 0, 2)) if batch_first else n[0]
     if x.rank != 3 or w.rank != 3 or r.rank != 3 or not 0 < x.shape[0] <= MOST_STEPS:
@@ -166,10 +195,11 @@ def recurrent(n: Node, version: int) -> Sequence[Value]:
         halves = [cut(n, bias, (i * wide,), (wide,)) for i in (0, 1)] if bias is not None else [None, None]
         rows = n.reshape(x, (steps * batch, features))
         weights = n.reshape(_row(n, w, d), (wide, features))
-        products = n.emit(e.Linear(), rows, weights, *(h for h in halves[:1] if h is not None))
+        products = _product(n, 8 if dynamic else None, d)(rows, weights, halves[0])
         peepholes = n.reshape(_row(n, n[7], d), (3 * hidden,)) if n.has(7) else None
         layer = Layer(n, n.reshape(products, (steps, batch, wide)), n.reshape(_row(n, r, d), (wide, hidden)),
-                      halves[1], peepholes, acts[d], hidden, n.number("clip", 0.0))  # fmt: skip
+                      halves[1], peepholes, acts[d], hidden, n.number("clip", 0.0),
+                      _product(n, 10 if dynamic else None, d))  # fmt: skip
         step = {"RNN": layer.rnn, "GRU": layer.gru, "LSTM": layer.lstm}[kind]
         h = _state(n, 5, d, (batch, hidden), x, batch_first)
         c = _state(n, 6, d, (batch, hidden), x, batch_first) if kind == "LSTM" else None

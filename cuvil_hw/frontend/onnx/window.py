@@ -156,19 +156,9 @@ def global_max_pool(n: Node, version: int) -> Value:
     return n.emit(MaxPool(*whole_window(n)), n[0])
 
 
-def conv_integer(n: Node, version: int) -> Value:
-    """Integers with zero points into i32."""
-    x_zp = n.known_ints(2, "the zero point of x") if n.has(2) else (0,)
-    w_zp = n.known_ints(3, "the zero points of w") if n.has(3) else (0,)
-    if len(x_zp) != 1:
-        n.refuse(f"{len(x_zp)} zero points for x")
-    return conv_value(n, n[0], n[1], None, x_zp[0], w_zp)
-
-
 WINDOW: Mapping[str, Converter] = MappingProxyType(
     {
         "Conv": conv,
-        "ConvInteger": conv_integer,
         "MaxPool": max_pool,
         "AveragePool": average_pool,
         "GlobalAveragePool": global_average_pool,
