@@ -16,7 +16,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import cuvil
-from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
 from cuvil_hw.passes import run_pipeline
@@ -187,14 +186,3 @@ def test_dynamic_quantization_has_the_bits_of_onnx_runtime() -> None:
         for got, want in zip(evaluate(load_onnx(model), [x]), runtime(model, {"x": x}), strict=True):
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want)
-
-
-@pytest.mark.parametrize("op", ["QLinearMul", "QLinearSigmoid", "QLinearAveragePool", "QGemm"])
-def test_operators_of_other_quantizers_are_refused_by_name(op: str) -> None:
-    node = helper.make_node(op, ["x", "s", "z"], ["y"], "the_node", domain="com.microsoft")
-    ends = [helper.make_tensor_value_info(name, TensorProto.INT8, (1, 2)) for name in ("x", "y")]
-    constants = [numpy_helper.from_array(np.float32(0.5), "s"), numpy_helper.from_array(np.int8(0), "z")]
-    graph = helper.make_graph([node], "g", ends[:1], ends[1:], constants)
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
-    with pytest.raises(Unsupported, match=rf"com\.microsoft\.{op} ×1 at the_node"):
-        load_onnx(helper.make_model(graph, ir_version=8, opset_imports=opsets))

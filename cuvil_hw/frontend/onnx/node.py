@@ -18,7 +18,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
-from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.shape import BroadcastTo, Reshape, Transpose
 from cuvil_hw.shapes import arrays, size
 from cuvil_hw.types import TensorType
@@ -119,7 +119,7 @@ class Emitter:
     def op(self, op: base.Op, values: Sequence[Value], loc: str) -> tuple[Value, ...]:
         types = base.infer(op, [v.type for v in values])
         known = [v.array for v in values if v.array is not None]
-        if len(known) == len(values) and not isinstance(op, Quantize | Dequantize):
+        if len(known) == len(values) and not isinstance(op, Dequantize):
             sizes = self._sizes(op, values)
             if isinstance(op, BroadcastTo):
                 wide = np.broadcast_to(known[0], op.shape)
@@ -134,8 +134,11 @@ class Emitter:
             results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
         if isinstance(operation := results_ssa[0].owner, Operation):
             level1.annotate_shapes(operation, types)
-        quantized = (values[0], op) if isinstance(op, Dequantize) and values[0].array is not None else None
-        return tuple(Value(t, ssa=s, quantized=quantized) for t, s in zip(types, results_ssa, strict=True))
+        if isinstance(op, Dequantize) and values[0].array is not None:
+            # Many elements stay integers, which passes need; one is also a number, such as a bound or a padding value.
+            number = base.evaluate(op, known)[0] if types[0].size == 1 else None
+            return (Value(types[0], number, ssa=results_ssa[0], quantized=(values[0], op)),)
+        return tuple(Value(t, ssa=s) for t, s in zip(types, results_ssa, strict=True))
 
     def _sizes(self, op: base.Op, values: Sequence[Value]) -> Array | None:
         """The result with what its elements were computed from; None when no open dimension is in it."""
@@ -203,7 +206,10 @@ class Node:
 
     def known(self, i: int, what: str) -> Array:
         """Elements of an operand that must be known at import."""
-        array = self[i].array
+        value = self[i]
+        array = value.array
+        if array is None and value.quantized is not None and value.quantized[0].array is not None:
+            array = base.evaluate(value.quantized[1], [value.quantized[0].array])[0]
         if array is None:
             self.refuse(f"{what} must be constant, but follow from values known only at run time")
         self.emitter.pin((self[i],))
