@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits float-models size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits float-models compilers size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -61,6 +61,9 @@ same-bits: $(VENV)/.dev ## compile seven models for every device and compare all
 
 float-models: $(VENV)/.dev ## run six float models on every device and print their largest errors (ARGS='--only lstm')
 	$(BIN)/python tools/float_models.py $(ARGS)
+
+compilers: $(VENV)/.dev ## 200 shapes of small integer reductions through every C compiler that is found, at every level
+	CUVIL_TEST_SHAPES=200 $(BIN)/python -m pytest -q tests/conformance/test_compilers.py
 
 size:      ## lines of code by folder, adapter and language table
 	@$(PYTHON) tools/size.py

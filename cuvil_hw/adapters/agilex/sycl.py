@@ -13,12 +13,13 @@ from time import perf_counter
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array, DeviceProgram
 
 _QUIET = ("-Wno-attributes", "-Wno-unknown-pragmas")
-FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-fwrapv", "-fPIC", "-shared", *_QUIET)
+FLAGS = ("-std=c++17", "-O2", *EXACT, "-fPIC", "-shared", *_QUIET)
 _ERROR_BYTES = 1024
 MOST_SAMPLES = 64
 

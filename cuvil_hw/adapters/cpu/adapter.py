@@ -15,6 +15,7 @@ from cuvil_hw.adapters.cpu import cost
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of, open_device
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.compilers import CCompiler
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir.program import ConstantStore
 from cuvil_hw.opt_level import LEVELS, level_of
@@ -35,18 +36,8 @@ if TYPE_CHECKING:
     from cuvil_hw.types import TensorType
 
 SOURCE = "model.c"
-# -O3 unrolls loops of up to 16 lanes before it vectorises, which spoils them (measured: 1.7 to 10 times slower on
-# vww_96_float with GCC 12); this asks for its vectoriser and for unrolling after it.
-SPEED = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops")
-# No option may change a result: contraction would fuse a·b + c, and signed overflow wraps as NumPy's does. The next
-# two only let the compiler forget errno and floating-point traps, which nobody reads here.
-# Short loops stay whole until they are vectorised: unrolled before, sums under a condition come out wrong (GCC 12.2
-# gives neighbouring terms the condition of one; test_cpu.py has the case). Clang has no such option, and no such fault.
-WHOLE = "-fdisable-tree-cunrolli"
-SAME = ("-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math")
-FLAGS = ("-std=c99", *SPEED, *SAME)
-# By optimisation level: 2 is SPEED as it is.
-BY_LEVEL: Mapping[int, tuple[str, ...]] = {0: ("-O0",), 1: ("-O1",), 3: (*SPEED, "-funroll-loops")}
+# These two only let the compiler forget errno and floating-point traps, which nobody reads here.
+QUIET = ("-fno-math-errno", "-fno-trapping-math")
 LANES = (8, 16, 32, 64)
 MORE_LANES = (4, *LANES, 128)
 MAX_ELEMENTS = (1 << 31) - 1
@@ -113,22 +104,18 @@ class CpuAdapter:
             )
             if part
         )
-        compiler, march = profile.setting("cc", "cc"), profile.setting("march", "")
-        level = BY_LEVEL.get(level_of(profile))
-        flags = FLAGS if level is None else ("-std=c99", *level, *SAME)
-        if "clang" not in compiler:
-            flags = (*flags, WHOLE)
-        flags = (*flags, *([f"-march={march}"] if march else []))
+        compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
+        options = (*compiler.optimised(level_of(profile)), *compiler.exact(), *QUIET, *compiler.machine(march))
         link = ("-fPIC", "-shared", "-Wl,--build-id=none", "-o", LIBRARY, SOURCE, "-lm")
-        remedy = f"install {compiler} (Debian and Ubuntu: apt install {_package(compiler)}) or set `cc` in the profile"
+        command = Command((*compiler.command, "-std=c99", *options, *link), "compile the generated C", compiler.remedy)
         return BuildPlan(
             files={SOURCE: text.encode()},
-            commands=(Command((compiler, *flags, *link), "compile the generated C", remedy),),
+            commands=(command,),
             products=(LIBRARY,),
             info={
                 "abi_version": ABI_VERSION,
-                "abi": {"machine": machine_of(compiler), "system": "linux"},
-                "machine": machine_of(compiler),
+                "abi": {"machine": machine_of(compiler.program), "system": "linux"},
+                "machine": machine_of(compiler.program),
                 "march": march,
                 "workspace_bytes": memory.size_bytes,
                 "constants": [
@@ -142,10 +129,6 @@ class CpuAdapter:
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)
-
-
-def _package(compiler: str) -> str:
-    return f"gcc-{compiler.removesuffix('-gcc')}" if compiler.endswith("-gcc") else compiler
 
 
 def _store(graph: KernelGraph) -> ConstantStore:

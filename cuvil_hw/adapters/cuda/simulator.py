@@ -25,6 +25,7 @@ import numpy as np
 from cuvil_hw import data
 from cuvil_hw.adapters.cuda.program import Launch
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import BuildFailed, DeviceError, ToolNotFound
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array
@@ -32,7 +33,7 @@ from cuvil_hw.runtime.device import Array
 LIBRARY = "kernels.so"
 _REMEDY = "install g++ (Debian and Ubuntu: apt install g++)"
 _PURPOSE = "simulate CUDA kernels"
-_BASE = ("-std=c++17", "-fPIC", "-ffp-contract=off", "-fwrapv", "-w")
+_BASE = ("-std=c++17", "-fPIC", *EXACT, "-w")
 _FAST = ("-O2",)
 # The order of definitions is kept, so that a strip which may not be touched lies between any two shared arrays.
 _CHECK = ("-O1", "-g", "-DCUVIL_SIM_CHECK", "-fno-toplevel-reorder")

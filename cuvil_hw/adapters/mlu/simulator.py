@@ -13,6 +13,7 @@ from typing import Any
 
 from cuvil_hw import data
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.compilers import EXACT
 from cuvil_hw.runtime.cache import cached_build
 
 CORE = "mlu_core.o"
@@ -26,8 +27,7 @@ _KERNELS = (
     "-gdwarf-4",
     "-fsanitize=thread",
     "-fsanitize=bounds",
-    "-ffp-contract=off",
-    "-fwrapv",
+    *EXACT,
     "-fvisibility=hidden",
 )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cuvil_hw import data
 from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import BuildFailed
 from cuvil_hw.runtime.cache import cached, cached_build, entry_path
 from cuvil_hw.runtime.device import DeviceProgram
@@ -26,7 +27,7 @@ from cuvil_hw.runtime.device import DeviceProgram
 # -O3: the loops over lanes vectorise. No contraction: floats keep their bits. CUVIL_SIM_WRAPV: see ap_int.h. Without
 # unique symbols each library keeps its own counters.
 FLAGS = (
-    "-std=c++14", "-O3", "-ffp-contract=off", "-fwrapv", "-DCUVIL_SIM_WRAPV", "-fPIC", "-shared", "-pthread", "-w",
+    "-std=c++14", "-O3", *EXACT, "-DCUVIL_SIM_WRAPV", "-fPIC", "-shared", "-pthread", "-w",
     "-fno-gnu-unique",
 )  # fmt: skip
 QUICK = ("-O0",)  # the shortest way to a first result; -O1 takes half as long again to compile

@@ -1,0 +1,77 @@
+"""The C and C++ compilers of this machine, and the options under which their code computes what the source says."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from cuvil_hw.errors import CuvilError
+
+# No option may change a result. Contraction would fuse a·b + c; signed overflow wraps as NumPy's does.
+_SAME = ("-ffp-contract=off", "-fwrapv")
+# GCC 12.2 joins neighbouring statements into vectors wrongly (superword-level parallelism, part of -O2 since GCC 12):
+# with AVX2 and -fwrapv a comparison that is stored as 0 or 1 counts as 0 or -1 in a maximum beside it, and sums under a
+# condition take the condition of one term for its neighbour's. tests/conformance/test_compilers.py has both.
+# Loops are vectorised without it.
+_GCC_SAME = (*_SAME, "-fno-tree-slp-vectorize")
+# For the simulators, which g++ compiles.
+EXACT = _GCC_SAME
+
+
+@dataclass(frozen=True, slots=True)
+class CCompiler:
+    """A C compiler by its command, such as `gcc`, `clang`, `aarch64-linux-gnu-gcc` or `zig cc`."""
+
+    command: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> CCompiler:
+        """Raises CuvilError for text that is no command."""
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as e:
+            raise CuvilError(f"settings.cc: {text!r} is no command: {e}") from None
+        if not words:
+            raise CuvilError("settings.cc: names no compiler; write one such as gcc, clang or 'zig cc'")
+        return cls(words)
+
+    @property
+    def program(self) -> str:
+        return self.command[0].rsplit("/", 1)[-1]
+
+    @property
+    def is_zig(self) -> bool:
+        return self.command[-1] == "cc" and len(self.command) > 1
+
+    @property
+    def is_clang(self) -> bool:
+        return "clang" in self.program or self.is_zig
+
+    def exact(self) -> tuple[str, ...]:
+        return _SAME if self.is_clang else _GCC_SAME
+
+    def optimised(self, level: int) -> tuple[str, ...]:
+        """Options of an optimisation level of ours, 0 to 3 (opt_level.py)."""
+        if level < 2:
+            return (f"-O{level}",)
+        if self.is_clang:
+            return ("-O2",) if level == 2 else ("-O3",)
+        # -O3 unrolls loops of up to 16 lanes before it vectorises, which spoils them (measured: 1.7 to 10 times slower
+        # on vww_96_float with GCC 12); this asks for its vectoriser and for unrolling after it.
+        fast = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops")
+        return fast if level == 2 else (*fast, "-funroll-loops")
+
+    def machine(self, march: str) -> tuple[str, ...]:
+        """`march`: as GCC and Clang name it; zig writes underscores."""
+        if not march:
+            return ()
+        return (f"-march={march.replace('-', '_')}" if self.is_zig else f"-march={march}",)
+
+    @property
+    def remedy(self) -> str:
+        """What to install."""
+        if self.is_zig:
+            return "install zig (pip install ziglang gives `python3 -m ziglang cc`) or set `cc` in the profile"
+        gnu = self.program.endswith("-gcc")
+        package = f"gcc-{self.program.removesuffix('-gcc')}" if gnu else self.program
+        return f"install {self.program} (Debian and Ubuntu: apt install {package}) or set `cc` in the profile"
