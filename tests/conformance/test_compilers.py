@@ -58,11 +58,12 @@ class Reductions(torch.nn.Module):
 
 def profiles() -> dict[str, Profile]:
     base = load_profile("cpu")
-    return {
-        f"{name} at {level}": replace(base, name=f"c{n}l{level}", settings={**base.settings, "cc": name, "opt_level": level})
-        for n, name in enumerate(compilers())
-        for level in (range(4) if n == 0 else (2, 3))
-    }
+    made = {}
+    for n, name in enumerate(compilers()):
+        for level in range(4) if n == 0 else (2, 3):
+            settings = {**base.settings, "cc": name, "opt_level": level}
+            made[f"{name} at {level}"] = replace(base, name=f"c{n}l{level}", settings=settings)
+    return made
 
 
 def test_small_integer_reductions_of_every_compiler_and_level() -> None:
