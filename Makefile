@@ -1,14 +1,14 @@
 # Every habit of the project. Each target makes the environment that it needs; nothing has to be installed before
-# but python3 (3.11 or newer) with pip.
+# but python3 (3.11 or newer) with pip. The board tests take a Python 3.10, as boards have it, where there is one.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --python $(BIN)/python install --quiet --no-compile
 PINS   := pyproject.toml constraints.txt
-# pynq needs an older numpy and grpcio than the rest, and Python 3.12 or older.
+# What a board has: pynq and the runtime on an old Python and NumPy (constraints-pynq.txt); no compiler.
 BOARD  := .venv-pynq
-BOARD_PYTHON ?= $(PYTHON)
+BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits float-models compilers size clean
@@ -32,7 +32,7 @@ endif
 test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-board: $(VENV)/.dev $(BOARD)/.dev ## run the board driver's tests, on the pynq package in an environment of its own
+board: $(VENV)/.dev $(BOARD)/.dev ## run the runtime and the board's driver on Python 3.10, NumPy 1.21 and pynq (BOARD_PYTHON=…)
 	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq
 
 lint: $(VENV)/.dev ## ruff
@@ -86,8 +86,8 @@ $(VENV)/.dev: $(VENV)/.run
 	touch $@
 
 $(BOARD)/.dev: pyproject.toml constraints-pynq.txt tools/system.sh
-	sh tools/system.sh $(BOARD_PYTHON)
-	$(BOARD_PYTHON) -m venv --without-pip $(BOARD)
-	$(BOARD_PYTHON) -m pip --disable-pip-version-check --python $(BOARD)/bin/python install --quiet --no-compile \
+	sh tools/system.sh $(BOARD_PYTHON) 3.10
+	$(BOARD_PYTHON) -m venv --clear --without-pip $(BOARD)
+	$(PYTHON) -m pip --disable-pip-version-check --python $(BOARD)/bin/python install --quiet --no-compile \
 	    -e '.[zynq]' pytest -c constraints-pynq.txt
 	touch $@

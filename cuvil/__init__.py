@@ -96,7 +96,13 @@ def __getattr__(name: str) -> Any:
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError(f"module 'cuvil' has no attribute {name!r}")
-    value = getattr(import_module(where[0]), where[1])
+    try:
+        value = getattr(import_module(where[0]), where[1])
+    except ModuleNotFoundError as e:
+        from cuvil_hw.api import needs_compiler
+
+        with needs_compiler(f"use cuvil.{name}"):
+            raise e
     globals()[name] = value
     return value
 

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported
+from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python
 from cuvil_hw.runtime.executable import Executable
 
 M = TypeVar("M")
@@ -43,6 +43,7 @@ def accelerate(
     Raises CuvilError when `model` is no torch module, ToolNotFound without torch; the first call of a kind raises what
     `cuvil.compile` raises, Unsupported with the model's lines above all.
     """
+    needs_python("accelerate a model")
     try:
         import torch
     except ModuleNotFoundError as e:

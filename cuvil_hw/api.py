@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
-from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound
+from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound, needs_python
 from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
 from cuvil_hw.opt_level import at_level, level_of, searches
@@ -108,6 +108,7 @@ def compile(
     DoesNotFit (layer, axis, need, limit, nearest fit),
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
+    needs_python("compile a model")
     step = _steps(progress)
     check_name(name)
     profile = at_level(load_profile(target), opt_level)
@@ -153,6 +154,7 @@ def compile_all(
 
     Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
     """
+    needs_python("compile a model")
     if opens_shapes(model, example_inputs, shapes, ()):
         raise CuvilError("several targets at once take fixed shapes; for open ones, call cuvil.compile for each target")
     check_name(name)
@@ -253,7 +255,8 @@ def _steps(progress: Progress | None) -> Callable[[str], None]:
 
 @contextmanager
 def needs_compiler(purpose: str) -> Iterator[None]:
-    """Says what to install when the base install alone is there."""
+    """Says what to install when the base install alone is there. Raises ToolNotFound."""
+    needs_python(purpose)
     try:
         yield
     except ModuleNotFoundError as e:

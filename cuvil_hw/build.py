@@ -99,7 +99,7 @@ def _run(command: Command, folder: Path) -> None:
     # C locale: the tail of the output is shown to users and matched by tests.
     env = {**os.environ, "LC_ALL": "C"}
     try:
-        # A process group of its own: a compiler's children must end with it.
+        # A session, and so a process group, of its own: a compiler's children must end with it.
         process = subprocess.Popen(
             command.argv,
             cwd=folder,
@@ -107,7 +107,7 @@ def _run(command: Command, folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            process_group=0,
+            start_new_session=True,
         )
     except OSError as e:
         raise BuildFailed(command.argv, -1, f"could not be started to {command.purpose}: {e}") from e

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cuvil_hw import api
-from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound
+from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python
 from cuvil_hw.profile import Profile
 from cuvil_hw.profile_file import near
 from cuvil_hw.runtime.executable import Executable
@@ -189,6 +189,7 @@ def _class(model: type, options: Options) -> type:
 
 
 def _front_end() -> tuple[Any, Any]:
+    needs_python("compile a Python function")
     try:
         from cuvil_hw.frontend.python import load, result
     except ModuleNotFoundError as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,12 @@ class CuvilError(Exception):
     def __str__(self) -> str:
         """The message. Names of a model or a file stand in it: nothing in it controls a terminal."""
         return lines(super().__str__())
+
+    if sys.version_info < (3, 11):
+
+        def add_note(self, note: str) -> None:
+            """As later Pythons have it; a traceback doesn't show it."""
+            self.__notes__ = [*getattr(self, "__notes__", ()), note]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,14 @@ class ToolNotFound(CuvilError):
     def __init__(self, tool: str, purpose: str, remedy: str) -> None:
         self.tool, self.purpose, self.remedy = tool, purpose, remedy
         super().__init__(f"{tool} not found, needed to {purpose}; {remedy}")
+
+
+def needs_python(purpose: str) -> None:
+    """Raise ToolNotFound on a Python that runs programs but not the compiler (xDSL needs 3.11)."""
+    if sys.version_info < (3, 11):
+        here = ".".join(map(str, sys.version_info[:2]))
+        remedy = f"this is Python {here}, which runs programs only: compile on another machine, bring the .cuvil file"
+        raise ToolNotFound("Python 3.11 or newer", purpose, remedy)
 
 
 class BuildFailed(CuvilError):

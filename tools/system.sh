@@ -1,12 +1,14 @@
 #!/bin/sh
 # Checks what pip cannot install: a new enough Python, and the C and C++ compilers that build the cpu target's code and
-# the simulators. Installs missing Debian packages where it may; else says what to install. Usage: system.sh PYTHON
+# the simulators. Installs missing Debian packages where it may; else says what to install.
+# Usage: system.sh PYTHON [OLDEST]      OLDEST: 3.11 (what compiles models) when left out; 3.10 runs them
 set -eu
 python=$1
+oldest=${2:-3.11}
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "cuvil-hw needs Python 3.11 or newer, and '$python' is $("$python" --version 2>&1)." \
-         "Name another one: make PYTHON=/path/to/python3.11" >&2
+"$python" -c "import sys; sys.exit(sys.version_info[:2] < tuple(map(int, '$oldest'.split('.'))))" || {
+    echo "cuvil-hw needs Python $oldest or newer here, and '$python' is $("$python" --version 2>&1)." \
+         "Name another one: make PYTHON=/path/to/python$oldest" >&2
     exit 1
 }
 

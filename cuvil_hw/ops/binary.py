@@ -111,12 +111,20 @@ class Div(_Binary):
     def function(self, a: Array, b: Array) -> Any:
         if np.issubdtype(a.dtype, np.floating):
             return a / b
-        q = a // b
-        inexact = (a - q * b != 0) & (b != 0)
-        return q + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+        by = _not_minus_one(b)
+        q = a // by
+        inexact = (a - q * by != 0) & (by != 0)
+        q += (inexact & ((a < 0) != (by < 0))).astype(a.dtype)
+        return np.where(b == by, q, -a)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("div", a, b) if dtypes.is_float(a.dtype) else guarded("div", a, b, unary("neg", a))
+
+
+def _not_minus_one(b: Array) -> Array:
+    """Divisors with 1 for -1. The lowest integer by -1 is beyond the range: NumPy before 1.23 gives 0 there, or the
+    processor ends it."""
+    return np.where(b == -1, b.dtype.type(1), b) if b.dtype.kind == "i" else b
 
 
 def guarded(op: str, a: Expr, b: Expr, by_minus_one: Expr) -> Expr:
@@ -136,6 +144,7 @@ class Mod(_Binary):
     fmod: bool = False
 
     def function(self, a: Array, b: Array) -> Any:
+        b = _not_minus_one(b)  # the remainder is 0 by both
         return np.fmod(a, b) if self.fmod else np.mod(a, b)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:

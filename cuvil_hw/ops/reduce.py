@@ -224,7 +224,8 @@ class _Arg(Op):
     def evaluate(self, x: Array) -> Array:
         find = np.argmax if self.kind == "argmax" else np.argmin
         view = np.flip(x, self.axis) if self.last else x
-        at = np.asarray(find(view, axis=self.axis, keepdims=self.keepdims), np.int64)
+        at = np.asarray(find(view, axis=self.axis), np.int64)
+        at = np.expand_dims(at, self.axis) if self.keepdims else at  # find's own keepdims is of NumPy 1.22
         return np.asarray(x.shape[self.axis] - 1 - at if self.last else at, np.int64)
 
     def compute(self, x: Tensor) -> Tensor:

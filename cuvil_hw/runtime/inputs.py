@@ -15,6 +15,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import InputError
 from cuvil_hw.runtime.device import Array, Port
 
+_TooHard = getattr(np, "exceptions", np).TooHardError  # NumPy 1.25 gave errors a module of their own
 _MANTISSA_BITS = {"f16": 11, "f32": 24, "f64": 53}
 
 
@@ -167,7 +168,7 @@ def _overlap(a: Array | None, b: Array | None) -> bool:
         return False
     try:
         return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
+    except _TooHard:
         return True
 
 

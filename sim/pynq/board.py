@@ -194,10 +194,10 @@ class SimulatedBoard(Device):
 
 
 def _clock_registers(arch: str) -> dict[int, int]:
-    """Registers that pynq's clock code reads before it sets dividers, at values as after reset of a running board: a
-    PLL of 30 × 33.3 MHz, every fabric clock from it (UG585, UG1087)."""
+    """Registers that pynq's clock code reads before it sets dividers, at values as after reset of a running board:
+    PLLs of 20 × 50 MHz (a PYNQ-Z2's oscillator) or 45 × 33.3 MHz, every fabric clock from them (UG585, UG1087)."""
     if arch == "armv7l":
-        pll = 30 << 12
+        pll = 20 << 12
         clocks = {SLCR + at: pll for at in (0x100, 0x104, 0x108)}
         return clocks | {SLCR + 0x170 + 0x10 * n: 10 << 8 | 1 << 20 for n in range(4)}
     pll = 45 << 8

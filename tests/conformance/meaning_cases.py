@@ -10,14 +10,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from cuvil_hw import dtypes, ops
 from cuvil_hw.ops.base import Op
+from cuvil_hw.runtime.device import Array
 
-Array = np.ndarray[Any, Any]
 FLOATS = ("f16", "f32", "f64")
 WRAPPING = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 ODD = ("i2", "i5", "u3", "i12", "u20")

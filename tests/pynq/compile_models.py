@@ -1,5 +1,6 @@
 """Makes the artifacts of the board tests, and what they must compute. Runs where the compiler is installed; the board
-tests run where only numpy, pyyaml and pynq are. Usage: compile_models.py FOLDER MODELS"""
+tests run where only numpy, pyyaml and pynq are. Usage: compile_models.py FOLDER [MODELS]: without the folder of shared
+models, all but the artifact of kws."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import torch
 import cuvil
 from cuvil_hw import api
 from cuvil_hw.ir.program import Program, evaluate, parse
+from cuvil_hw.ops import base
+from tests.conformance.meaning_cases import everything
 
 
 class TwoPorts(torch.nn.Module):
@@ -26,17 +29,44 @@ class TwoPorts(torch.nn.Module):
         return torch.relu(self.conv(image)), self.dense(row)
 
 
-def main(folder: Path, models: Path) -> None:
+class Keywords(torch.nn.Sequential):
+    """A keyword spotter of separable convolutions on 49 frames of 10 coefficients; its weights are random."""
+
+    def __init__(self, channels: int = 8, words: int = 12) -> None:
+        norm, relu = torch.nn.BatchNorm2d, torch.nn.ReLU
+        first = torch.nn.Conv2d(1, channels, (10, 4), stride=2, padding=(5, 1))
+        depthwise = torch.nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        pointwise = torch.nn.Conv2d(channels, channels, 1)
+        separable = (depthwise, norm(channels), relu(), pointwise, norm(channels), relu())
+        ends = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, words))
+        super().__init__(first, norm(channels), relu(), *separable, *ends, torch.nn.Softmax(1))
+
+
+def main(folder: Path, models: Path | None) -> None:
     draw = np.random.default_rng(5)
-    kws = models / "kws_ref_model.onnx"
-    executable = cuvil.compile(kws, "pynq-z2")
-    executable.save(folder / "kws.cuvil")
-    x = (draw.normal(size=(64, 490)) * 40).astype(np.float32)
-    program = api.import_model(kws, None, None, None)
-    y = np.concatenate([evaluate(program, [row[None]])[0] for row in x])
-    np.savez(folder / "kws.npz", x0=x, y0=y)
+    if models is not None:
+        kws = models / "kws_ref_model.onnx"
+        executable = cuvil.compile(kws, "pynq-z2")
+        executable.save(folder / "kws.cuvil")
+        x = (draw.normal(size=(64, 490)) * 40).astype(np.float32)
+        program = api.import_model(kws, None, None, None)
+        y = np.concatenate([evaluate(program, [row[None]])[0] for row in x])
+        np.savez(folder / "kws.npz", x0=x, y0=y)
+
+    # What every op gives on the NumPy that everything else is tested with.
+    results = [base.evaluate(c.op, c.arrays) for c in everything()]
+    np.savez(folder / "ops.npz", **{f"{n}_{k}": a for n, found in enumerate(results) for k, a in enumerate(found)})
 
     torch.manual_seed(3)
+    words = Keywords().eval()
+    sounds = draw.normal(size=(32, 1, 49, 10)).astype(np.float32)
+    for target in ("pynq-z2", "cpu"):
+        executable = cuvil.compile(words, target, sounds[:1], sounds, "int8", name="keywords")
+        executable.save(folder / f"keywords-{target}.cuvil")
+        program = level1(executable)
+        y = np.concatenate([evaluate(program, [row[None]])[0] for row in sounds])
+        np.savez(folder / f"keywords-{target}.npz", x0=sounds, y0=y)
+
     shapes = ((1, 3, 5, 5), (1, 7))
     inputs = tuple(draw.normal(size=(32, *s[1:])).astype(np.float32) for s in shapes)
     example = tuple(torch.zeros(s) for s in shapes)
@@ -59,4 +89,4 @@ def level1(executable: cuvil.Executable) -> Program:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
