@@ -18,6 +18,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.torch import control, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
+from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
@@ -148,12 +149,13 @@ def decomposed(exported: ExportedProgram) -> ExportedProgram:
     """
     modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     calls = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
-    if all(str(n.target) in TABLE or str(n.target) in CONTROL for n in calls):
+    known = {*TABLE, *COMPLEX}
+    if all(str(n.target) in known or str(n.target) in CONTROL for n in calls):
         return exported
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         decompositions = torch.export.default_decompositions()
-        for op in [op for op in decompositions if str(op) in TABLE]:
+        for op in [op for op in decompositions if str(op) in known]:
             decompositions.pop(op)  # type: ignore[no-untyped-call]
         try:
             result: ExportedProgram = exported.run_decompositions(decompositions)
@@ -279,6 +281,10 @@ def _outputs(
         elif not user:
             source = ports[spec.target]
         name = name or _free(f"{source}.next", [n for n, _ in outputs])
+        if is_complex(value):
+            reason = "is complex; return its real and imaginary parts, with torch.view_as_real"
+            walk.refusals.add(f"output {name}", reason, "")
+            continue
         if not isinstance(value, torch.Tensor | SSAValue):
             if value is not POISON:
                 walk.refusals.add(f"output {name}", f"is the Python value {value!r}, not a tensor", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,9 @@ from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
-from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value, type_of_tensor
+from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, is_complex, part_types
+from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value
 from cuvil_hw.frontend.torch.errors import line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
@@ -98,16 +100,19 @@ class Walk:
             e.loc, poisoned = self.loc, any(v is POISON for v in found)
             if label in CONTROL and not poisoned:
                 return CONTROL[label](self, *args)
-            if not poisoned and not any(isinstance(v, SSAValue) for v in found):
+            if not poisoned and not any(isinstance(v, SSAValue | Pair) for v in _flat(found)):
                 if isinstance(target, torch._ops.OpOverload) and not label.startswith(_STAYS):
                     return fold(target, args)
                 if arithmetic(target):
                     return target(*args)  # type: ignore[operator]
-            e.results = _types(fake(node))
-            if label not in TABLE:
+            complex_numbers = is_complex(args) or is_complex(fake(node))
+            e.results = part_types(fake(node))
+            if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
                 raise Refused("no level1 form")
             if poisoned:
                 return _placeholder(node, e)
+            if complex_numbers:
+                return convert_complex(e, label, args)
             if label not in COMPUTED:
                 _want_known(target, args)
             known = merged(label, args)
@@ -213,9 +218,10 @@ def _arguments(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> tuple[l
 
 def fold(target: torch._ops.OpOverload[Any, Any], args: Sequence[Any]) -> Any:
     """A node that depends on no input, computed by torch now."""
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Refused("draws random numbers; pass them as an input")
     schema = target._schema.arguments
+    seeded = torch.Tag.nondeterministic_seeded in target.tags
+    if seeded and _draws({s.name: a for a, s in zip(args, schema, strict=True)}):
+        raise Refused("draws random numbers; pass them as an input")
     positional = [a for a, s in zip(args, schema, strict=True) if not s.kwarg_only]
     named = {s.name: a for a, s in zip(args, schema, strict=True) if s.kwarg_only}
     with torch.no_grad():
@@ -227,10 +233,17 @@ def fold(target: torch._ops.OpOverload[Any, Any], args: Sequence[Any]) -> Any:
         return result.zero_() if "empty" in target._schema.name else result
 
 
-def _types(value: Any) -> tuple[TensorType, ...]:
-    """Types of a node's tensor results. Raises Refused."""
-    fakes = value if isinstance(value, list | tuple) else [value]
-    return tuple(type_of_tensor(f) for f in fakes if isinstance(f, torch.Tensor))
+def _draws(args: Mapping[str, Any]) -> bool:
+    """Whether an operator that can draw random numbers does: not in eval mode, nor when nothing is dropped."""
+    if any(args.get(name) is False for name in ("train", "training")):
+        return False
+    shares = [args.get(name) for name in ("dropout_p", "dropout", "p")]
+    return not any(isinstance(share, Number) and share == 0 for share in shares)
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    for v in values:
+        yield from v if isinstance(v, list | tuple) else [v]
 
 
 def _empty(node: torch.fx.Node) -> bool:
@@ -245,7 +258,10 @@ def _empty(node: torch.fx.Node) -> bool:
 def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
     def zeros(f: Any) -> Any:
         try:
-            return e.splat(0, type_of_tensor(f)) if isinstance(f, torch.Tensor) else POISON
+            if not isinstance(f, torch.Tensor):
+                return POISON
+            zero = e.splat(0, part_types(f)[0])
+            return Pair(zero, zero) if f.dtype in PARTS else zero
         except Refused:
             return POISON
 

@@ -67,7 +67,8 @@ class Refused(Exception):
 def dtype_name(dtype: torch.dtype) -> str:
     """Raises Refused for types that level1 hasn't (bfloat16, complex, quantized, …)."""
     if dtype not in DTYPES:
-        hint = "; convert the model first, e.g. model.float()" if dtype in (torch.bfloat16, torch.complex64) else ""
+        hint = "; convert the model first, e.g. model.float()" if dtype == torch.bfloat16 else ""
+        hint = "; give and take real and imaginary parts, with torch.view_as_real" if dtype.is_complex else hint
         raise Refused(f"dtype {str(dtype).removeprefix('torch.')} is not supported{hint}")
     return DTYPES[dtype]
 
@@ -75,12 +76,15 @@ def dtype_name(dtype: torch.dtype) -> str:
 def type_of_tensor(t: torch.Tensor) -> TensorType:
     """Type of a real or fake tensor. A fake one may say what its extents are in open dimensions (`extents`, Size).
     Raises Refused for dynamic extents and foreign dtypes."""
-    shape = []
-    for extent in getattr(t, "extents", t.shape):
-        if not isinstance(extent, int):
-            raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
-        shape.append(extent)
-    return TensorType(tuple(shape), dtype_name(t.dtype))
+    return TensorType(extents_of(t), dtype_name(t.dtype))
+
+
+def extents_of(t: torch.Tensor) -> tuple[int, ...]:
+    """Raises Refused for dynamic ones."""
+    extents = tuple(getattr(t, "extents", t.shape))
+    if not all(isinstance(extent, int) for extent in extents):
+        raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
+    return extents
 
 
 @dataclass

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
@@ -162,6 +163,27 @@ def dist(e: Emitter, a: Value, b: Value, p: float) -> Value:
     kind = TensorType(tuple(np.broadcast_shapes(e.shape(a), e.shape(b))), e.out.dtype)
     difference = e.op(ew.Sub(), e.operand(a, kind), e.operand(b, kind))
     return vector_norm(e, difference, p, None, False, None)
+
+
+def _norms(e: Emitter, difference: Value, p: float) -> Value:
+    return vector_norm(e, difference, p, [-1], False, None)
+
+
+@converts("cdist", "_cdist_forward", "_euclidean_dist")
+def cdist(e: Emitter, a: Value, b: Value, p: float = 2.0, *_: object) -> Value:
+    """Distances of every row of a (…, P, M) to every row of b (…, R, M)."""
+    rows, others, wide = e.shape(a)[-2], e.shape(b)[-2], e.shape(a)[-1]
+    kind = TensorType((*e.out.shape[:-2], rows, others, wide), e.out.dtype)
+    x = e.reshape(a, (*e.shape(a)[:-2], rows, 1, wide))
+    y = e.reshape(b, (*e.shape(b)[:-2], 1, others, wide))
+    return _norms(e, e.op(ew.Sub(), e.operand(x, kind), e.operand(y, kind)), p)
+
+
+@converts("pdist", "_pdist_forward")
+def pdist(e: Emitter, x: Value, p: float) -> Value:
+    """Distances of rows i < j."""
+    i, j = torch.triu_indices(e.shape(x)[0], e.shape(x)[0], 1)
+    return _norms(e, e.op(ew.Sub(), e.op(ew.Gather(0), x, i), e.op(ew.Gather(0), x, j)), p)
 
 
 @converts("round.decimals")

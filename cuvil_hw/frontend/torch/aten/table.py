@@ -1,9 +1,11 @@
 """Importing this module fills the table of ATen converters."""
 
 from cuvil_hw.frontend.torch.aten import (
+    complex,
     conv,
     custom,
     elementwise,
+    grouped,
     index,
     math,
     nn,
@@ -13,12 +15,15 @@ from cuvil_hw.frontend.torch.aten import (
     resize,
     rnn,
     shape,
+    spectral,
 )
 
 __all__ = [
+    "complex",
     "conv",
     "custom",
     "elementwise",
+    "grouped",
     "index",
     "math",
     "nn",
@@ -28,4 +33,5 @@ __all__ = [
     "resize",
     "rnn",
     "shape",
+    "spectral",
 ]

@@ -1,0 +1,291 @@
+"""Complex numbers as pairs of real tensors: ATen converters of what models do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from xdsl.ir import SSAValue
+
+from cuvil_hw import ops as ew
+from cuvil_hw.frontend.torch.aten.elementwise import apply
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, Value, dtype_name, extents_of
+from cuvil_hw.frontend.torch.aten.math import atan2, hypot
+from cuvil_hw.frontend.torch.aten.nn import matmul
+from cuvil_hw.frontend.torch.aten.shape import joined, part
+from cuvil_hw.types import TensorType
+
+PARTS = {torch.complex32: "f16", torch.complex64: "f32", torch.complex128: "f64"}
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """The real and the imaginary parts, of one type."""
+
+    re: Value
+    im: Value
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Operand = Any  # a Pair, a Value (a constant may be complex) or a Python number
+COMPLEX: dict[str, Callable[..., Any]] = {}
+# What is done to the one part as to the other.
+PARTWISE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "reshape.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default",
+        "squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "permute.default", "transpose.int",
+        "t.default", "expand.default", "repeat.default", "slice.Tensor", "narrow.default", "select.int",
+        "split.Tensor", "split_with_sizes.default", "chunk.default", "unbind.int", "cat.default", "stack.default",
+        "flip.default", "roll.default", "pad.default", "constant_pad_nd.default", "clone.default", "alias.default",
+        "detach.default", "lift_fresh_copy.default", "index.Tensor", "index_select.default", "gather.default",
+        "neg.default", "sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "diagonal.default", "tril.default",
+        "triu.default", "slice_scatter.default", "select_scatter.default", "copy.default", "cumsum.default",
+    )
+)  # fmt: skip
+
+
+def is_complex(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(is_complex, value))
+    return isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.dtype in PARTS)
+
+
+def part_types(value: Any) -> tuple[TensorType, ...]:
+    """Types of a node's tensor results, those of its parts where a result is complex. Raises Refused."""
+    found = []
+    for fake in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(fake, torch.Tensor):
+            dtype = PARTS.get(fake.dtype) or dtype_name(fake.dtype)
+            found.append(TensorType(extents_of(fake), dtype))
+    return tuple(found)
+
+
+def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
+    """The result of an operator that takes or gives complex numbers. Raises Refused."""
+    if label in COMPLEX:
+        return COMPLEX[label](e, *args)
+    if label not in PARTWISE:
+        raise Refused("has no form for complex numbers; write it with their real and imaginary parts")
+    re, im = (TABLE[label](e, *(_sides(e, a, i) for a in args)) for i in (0, 1))
+    if isinstance(re, list | tuple):
+        assert isinstance(im, list | tuple)
+        return [Pair(a, b) for a, b in zip(re, im, strict=True) if a is not None and b is not None]
+    assert isinstance(re, Value)
+    assert isinstance(im, Value)
+    return Pair(re, im)
+
+
+def _sides(e: Emitter, value: Any, side: int) -> Any:
+    """One part of every complex number among an operator's arguments."""
+    if isinstance(value, list | tuple) and is_complex(value):
+        return [_sides(e, v, side) for v in value]
+    if is_complex(value):
+        both = pair(e, value)
+        return both.im if side else both.re
+    return value
+
+
+def pair(e: Emitter, value: Operand) -> Pair:
+    """Any operand as a pair."""
+    if isinstance(value, Pair):
+        return value
+    if isinstance(value, torch.Tensor) and value.dtype in PARTS:
+        value = value.resolve_conj()
+        return Pair(value.real.contiguous(), value.imag.contiguous())
+    if isinstance(value, torch.Tensor | SSAValue):
+        re = e.cast(value, e.out.dtype)
+        return Pair(re, e.splat(0, e.type(re)))
+    number, kind = complex(value), TensorType((), e.out.dtype)
+    return Pair(e.splat(number.real, kind), e.splat(number.imag, kind))
+
+
+def enter(*targets: str) -> Callable[[F], F]:
+    """Enter a converter (e, *args), whose arguments and result may be pairs."""
+
+    def entered(f: F) -> F:
+        for target in targets:
+            COMPLEX[f"aten.{target}" if "." in target else f"aten.{target}.default"] = f
+        return f
+
+    return entered
+
+
+def _add(e: Emitter, a: Value, b: Value) -> Value:
+    return apply(e, ew.Add(), a, b, e.out.dtype)
+
+
+def _sub(e: Emitter, a: Value, b: Value) -> Value:
+    return apply(e, ew.Sub(), a, b, e.out.dtype)
+
+
+def _mul(e: Emitter, a: Value | float, b: Value | float) -> Value:
+    return apply(e, ew.Mul(), a, b, e.out.dtype)
+
+
+@enter("view_as_complex")
+def view_as_complex(e: Emitter, x: Value) -> Pair:
+    last = len(e.shape(x)) - 1
+    re, im = (e.reshape(part(e, x, last, i, 1), e.shape(x)[:-1]) for i in (0, 1))
+    return Pair(re, im)
+
+
+@enter("view_as_real", "view_as_real_copy")
+def view_as_real(e: Emitter, z: Operand) -> Value:
+    z = pair(e, z)
+    shape = e.shape(z.re)
+    return joined(e, [e.reshape(v, (*shape, 1)) for v in (z.re, z.im)], len(shape))
+
+
+@enter("real")
+def real(e: Emitter, z: Operand) -> Value:
+    return pair(e, z).re
+
+
+@enter("imag")
+def imag(e: Emitter, z: Operand) -> Value:
+    return pair(e, z).im
+
+
+@enter("complex")
+def from_parts(e: Emitter, re: Value, im: Value) -> Pair:
+    return Pair(e.operand(re, e.out), e.operand(im, e.out))
+
+
+@enter("polar")
+def polar(e: Emitter, size: Value, angle: Value) -> Pair:
+    cos, sin = (e.op(op, angle) for op in (ew.Cos(), ew.Sin()))
+    return Pair(_mul(e, size, cos), _mul(e, size, sin))
+
+
+@enter("_conj", "_conj_physical", "conj_physical", "conj", "_conj_copy")
+def conj(e: Emitter, z: Operand) -> Pair:
+    z = pair(e, z)
+    return Pair(z.re, e.op(ew.Neg(), z.im))
+
+
+@enter("resolve_conj", "resolve_neg")
+def same(e: Emitter, z: Operand) -> Pair:
+    return pair(e, z)
+
+
+@enter("_to_copy")
+def to_copy(e: Emitter, z: Operand, dtype: torch.dtype | None, *_: Any) -> Any:
+    z = pair(e, z)
+    re, im = (e.cast(v, e.out.dtype) for v in (z.re, z.im))
+    return re if dtype is not None and dtype not in PARTS else Pair(re, im)
+
+
+def _enter_sum(target: str, op: Callable[..., Value]) -> None:
+    @enter(f"{target}.Tensor", f"{target}.Scalar")
+    def convert_sum(e: Emitter, a: Operand, b: Operand, alpha: float) -> Pair:
+        a, b = pair(e, a), pair(e, b)
+        if alpha != 1:
+            b = times(e, b, alpha)
+        return Pair(op(e, a.re, b.re), op(e, a.im, b.im))
+
+
+_enter_sum("add", _add)
+_enter_sum("sub", _sub)
+_enter_sum("rsub", lambda e, a, b: _sub(e, b, a))
+
+
+@enter("mul.Tensor", "mul.Scalar")
+def times(e: Emitter, a: Operand, b: Operand) -> Pair:
+    """Parts are scaled where one factor is real."""
+    for z, factor in ((a, b), (b, a)):
+        if not is_complex(factor) and not isinstance(factor, complex):
+            z = pair(e, z)
+            return Pair(_mul(e, z.re, factor), _mul(e, z.im, factor))
+    a, b = pair(e, a), pair(e, b)
+    re = _sub(e, _mul(e, a.re, b.re), _mul(e, a.im, b.im))
+    return Pair(re, _add(e, _mul(e, a.re, b.im), _mul(e, a.im, b.re)))
+
+
+@enter("div.Tensor", "div.Scalar")
+def over(e: Emitter, a: Operand, b: Operand) -> Pair:
+    a = pair(e, a)
+    if not is_complex(b) and not isinstance(b, complex):
+        return Pair(*(apply(e, ew.Div(), v, b, e.out.dtype) for v in (a.re, a.im)))
+    b = pair(e, b)
+    size = _squared(e, b)
+    top = times(e, a, conj(e, b))
+    return Pair(*(apply(e, ew.Div(), v, size, e.out.dtype) for v in (top.re, top.im)))
+
+
+@enter("reciprocal")
+def reciprocal(e: Emitter, z: Operand) -> Pair:
+    return over(e, 1.0, z)
+
+
+def _squared(e: Emitter, z: Pair) -> Value:
+    return e.op(ew.Add(), *(e.op(ew.Mul(), v, v) for v in (z.re, z.im)))
+
+
+@enter("abs")
+def magnitude(e: Emitter, z: Operand) -> Value:
+    z = pair(e, z)
+    return hypot(e, z.re, z.im)
+
+
+@enter("angle")
+def angle(e: Emitter, z: Operand) -> Value:
+    z = pair(e, z)
+    return atan2(e, z.im, z.re)
+
+
+@enter("exp")
+def exponential(e: Emitter, z: Operand) -> Pair:
+    z = pair(e, z)
+    return polar(e, e.op(ew.Exp(), z.re), z.im)
+
+
+@enter("pow.Tensor_Scalar")
+def power(e: Emitter, z: Operand, exponent: float) -> Pair:
+    if exponent not in (1, 2, 3):
+        e.refuse(f"a complex number to the power of {exponent}; 1, 2 and 3 are supported")
+    result = z = pair(e, z)
+    for _ in range(int(exponent) - 1):
+        result = times(e, result, z)
+    return result
+
+
+@enter("mm", "bmm", "matmul")
+def product(e: Emitter, a: Operand, b: Operand) -> Pair:
+    real_a, real_b = not is_complex(a), not is_complex(b)
+    a, b = (pair(e, v) for v in (a, b))
+    re = matmul(e, a.re, b.re)
+    if real_a or real_b:
+        return Pair(re, matmul(e, a.re, b.im) if real_a else matmul(e, a.im, b.re))
+    im = e.op(ew.Add(), matmul(e, a.re, b.im), matmul(e, a.im, b.re))
+    return Pair(e.op(ew.Sub(), re, matmul(e, a.im, b.im)), im)
+
+
+@enter("where.self")
+def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Pair:
+    a, b = pair(e, a), pair(e, b)
+    chosen = e.operand(condition, TensorType(e.out.shape, "bool"))
+    re, im = (
+        e.op(ew.Where(), chosen, e.operand(x, e.out), e.operand(y, e.out)) for x, y in ((a.re, b.re), (a.im, b.im))
+    )
+    return Pair(re, im)
+
+
+@enter("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(e: Emitter, z: Operand, mask: Value, value: Operand) -> Pair:
+    return where(e, mask, value, z)
+
+
+@enter("eq.Tensor", "eq.Scalar")
+def equal(e: Emitter, a: Operand, b: Operand) -> Value:
+    dtype = next(e.type(v.re).dtype for v in (a, b) if isinstance(v, Pair))
+    out, e.results = e.out, (TensorType(e.out.shape, dtype),)
+    a, b = pair(e, a), pair(e, b)
+    re, im = (apply(e, ew.Equal(), x, y, dtype) for x, y in ((a.re, b.re), (a.im, b.im)))
+    e.results = (out,)
+    return e.op(ew.LogicalAnd(), re, im)
+
+
+__all__ = ["COMPLEX", "PARTS", "Pair", "convert", "enter", "is_complex", "pair", "part_types"]
