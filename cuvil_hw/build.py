@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -96,8 +97,19 @@ class BuildPlan:
 
 
 def _run(command: Command, folder: Path) -> None:
-    # C locale: the tail of the output is shown to users and matched by tests.
-    env = {**os.environ, "LC_ALL": "C"}
+    try:
+        temporary = tempfile.mkdtemp(prefix=".tmp-", dir=folder.resolve())
+    except OSError as e:
+        raise CuvilError(f"{folder}: {e.strerror or e}; free space, or choose another folder") from e
+    try:
+        # C locale: the tail of the output is shown to users and matched by tests. What a tool leaves in its folder for
+        # temporary files when it is stopped is removed here.
+        _run_with(command, folder, {**os.environ, "LC_ALL": "C", "TMPDIR": temporary})
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run_with(command: Command, folder: Path, env: Mapping[str, str]) -> None:
     try:
         # A session, and so a process group, of its own: a compiler's children must end with it.
         process = subprocess.Popen(

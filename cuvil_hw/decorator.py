@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cuvil_hw import api
 from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python
+from cuvil_hw.imported import imported_class
 from cuvil_hw.profile import Profile
 from cuvil_hw.profile_file import near
 from cuvil_hw.runtime.executable import Executable
@@ -176,10 +176,10 @@ def _is_function(model: Any) -> bool:
 
 
 def _is_module(model: Any) -> bool:
-    torch = sys.modules.get("torch")
-    if torch is None:
+    module = imported_class("torch.nn", "Module")
+    if module is None:
         return False
-    return issubclass(model, torch.nn.Module) if isinstance(model, type) else isinstance(model, torch.nn.Module)
+    return issubclass(model, module) if isinstance(model, type) else isinstance(model, module)
 
 
 def _class(model: type, options: Options) -> type:

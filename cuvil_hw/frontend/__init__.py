@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.errors import CuvilError, ToolNotFound
+from cuvil_hw.imported import imported_class, is_instance
 
 if TYPE_CHECKING:
     from cuvil_hw.frontend.open_model import OpenModel
@@ -68,8 +68,7 @@ def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any)
 
     if is_open(shapes) or constraints:
         return True
-    export = sys.modules.get("torch.export")
-    exported = export is not None and isinstance(model, export.ExportedProgram)
+    exported = is_instance(model, "torch.export", "ExportedProgram")
     return exported and bool(model.range_constraints) and example_inputs is None and not shapes
 
 
@@ -102,15 +101,11 @@ def load_open(
 
 def _kind(model: Any) -> str:
     """ "torch" or "onnx". An object of a framework's class can only exist where the framework is imported already."""
-    torch, onnx = sys.modules.get("torch"), sys.modules.get("onnx")
-    program = sys.modules.get("cuvil_hw.ir.program")
-    if program is not None and isinstance(model, program.Program):
+    if is_instance(model, "cuvil_hw.ir.program", "Program"):
         return "program"
-    if torch is not None:
-        export = sys.modules.get("torch.export")
-        if isinstance(model, torch.nn.Module) or (export is not None and isinstance(model, export.ExportedProgram)):
-            return "torch"
-    if onnx is not None and isinstance(model, onnx.ModelProto):
+    if is_instance(model, "torch.nn", "Module") or is_instance(model, "torch.export", "ExportedProgram"):
+        return "torch"
+    if is_instance(model, "onnx", "ModelProto"):
         return "onnx"
     if isinstance(model, str | os.PathLike):
         suffix = Path(model).suffix
@@ -122,7 +117,8 @@ def _kind(model: Any) -> str:
         elif suffix == ".pt2":
             hint = "; give the result of torch.export.load(path)"
         raise CuvilError(f"can't load {str(model)!r}: a model is {_ACCEPTED}{hint}")
-    if torch is not None and isinstance(model, type) and issubclass(model, torch.nn.Module):
+    module = imported_class("torch.nn", "Module")
+    if module is not None and isinstance(model, type) and issubclass(model, module):
         raise CuvilError(f"{model.__name__} is a class; give an instance: {model.__name__}(…)")
     raise CuvilError(f"can't load a {type(model).__name__}: a model is {_ACCEPTED}")
 

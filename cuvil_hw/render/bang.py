@@ -23,7 +23,7 @@ BANG: Lang = replace(
     C99,
     name="BANG C",
     floats={"f16": "half", "f32": "float"},
-    linkage={"kernel": "__mlu_entry__ void"},
+    linkage={"kernel": 'extern "C" __mlu_entry__ void'},
     pointer="{const}{type} *{name}",
     keywords=CPP_KEYWORDS | _LIBRARY | frozenset(_BANG_NAMES.split()),
     preamble='#include <math.h>\n#include <stdint.h>\n\n#include "mlu.h"\n',

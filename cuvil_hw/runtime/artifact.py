@@ -30,6 +30,7 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +187,14 @@ def unpack_weights(files: Mapping[str, bytes]) -> dict[str, Array]:
     try:
         index = canonical.parse(files[WEIGHT_INDEX]) if WEIGHT_INDEX in files else {}
         for name, entry in index.items():
+            if set(entry) != {"dtype", "shape", "offset", "size"}:
+                raise ValueError(f"{name} has other entries than dtype, shape, offset and size")
             dtype = dtypes.to_numpy(entry["dtype"]).newbyteorder("<")
-            shape, offset, size = tuple(map(int, entry["shape"])), int(entry["offset"]), int(entry["size"])
-            if offset < 0 or size < 0 or offset + size > len(blob):
-                raise ValueError(f"{name} lies outside {WEIGHTS}")
+            shape, offset, size = entry["shape"], entry["offset"], entry["size"]
+            if not all(type(n) is int and 0 <= n <= MAX_BYTES for n in (*shape, offset, size)):
+                raise ValueError(f"{name} has an extent, offset or size that is none")
+            if offset % _ALIGN or offset + size > len(blob) or prod(shape) * dtype.itemsize != size:
+                raise ValueError(f"{name} lies outside {WEIGHTS}, or has another size than its shape")
             stored = np.frombuffer(memoryview(blob)[offset : offset + size], dtype) if size else np.empty(0, dtype)
             array = stored.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
             array.flags.writeable = False

@@ -15,9 +15,10 @@ from time import monotonic
 
 from cuvil_hw import build
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.runtime.forks import Turn
 
 STOP_S = 5.0  # a build that waits for a lock of another process is left alone after this
-_turn = threading.Lock()
+_turn = Turn()
 _all: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
@@ -55,13 +56,13 @@ class Background:
             self._thread.join(0.02)
 
     def _work(self) -> None:
-        while not _turn.acquire(timeout=0.05):
+        while not _turn.lock.acquire(timeout=0.05):
             if self._stopped:
                 return
         try:
             self._build()
         finally:
-            _turn.release()
+            _turn.lock.release()
 
     def _build(self) -> None:
         if self._stopped:

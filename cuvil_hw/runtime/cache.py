@@ -165,6 +165,7 @@ def _locked(top: Path, key: str) -> Iterator[None]:
             time.sleep(0.02)
         yield
     finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing it isn't enough where a process was forked meanwhile, which has it too
         os.close(fd)
 
 
@@ -196,10 +197,18 @@ def _private(folder: Path, remedy: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _temporary_root(why: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="cuvil-cache-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="cuvil-cache-"))
+    except OSError as e:
+        raise CuvilError(f"{why}; and there is no usable temporary folder: {e}; set CUVIL_CACHE or TMPDIR") from e
+    atexit.register(_remove_own, folder, os.getpid())
     _log.warning("%s; using %s until this process ends, set CUVIL_CACHE to keep builds", why, folder)
     return folder
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

@@ -27,7 +27,8 @@ class DeviceProgram:
     """What a device loads: the adapter's files and products (verified by the caller), its ports and settings.
 
     `folder`: a private directory that holds `files`; `info`: the plan's own data (JSON values); `constants`: the
-    artifact's constants by name (a constant's digest), read-only.
+    artifact's constants by name (a constant's digest), read-only; `seal`: what the generated code says if it belongs to
+    `info` and the ports (runtime/record.py), "" where that is not known.
     """
 
     name: str
@@ -36,6 +37,7 @@ class DeviceProgram:
     outputs: tuple[Port, ...]
     info: Mapping[str, Any]
     constants: Mapping[str, Array] = field(default_factory=dict)
+    seal: str = ""
 
 
 class Loaded(Protocol):

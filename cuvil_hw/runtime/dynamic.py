@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -14,9 +14,11 @@ from cuvil_hw.errors import CuvilError, DeviceError, InputError
 from cuvil_hw.quoting import visible
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, Port
 from cuvil_hw.runtime.executable import Executable, Run
+from cuvil_hw.runtime.gate import Gate
 from cuvil_hw.runtime.inputs import as_array, is_tensor, to_tensor
 from cuvil_hw.runtime.open_program import OpenPort, OpenProgram, pack, unpack
 from cuvil_hw.runtime.split import cut, join, parts
@@ -29,14 +31,14 @@ Compiler = Callable[[Mapping[str, int]], Artifact]
 
 @dataclass
 class _Slot:
-    """The program for one size. `listed`: never dropped; `users`: calls that hold it; `turn`: of its last use."""
+    """The program for one size. `listed`: never dropped; `gate`: calls that hold it; `turn`: of its last use."""
 
     sizes: dict[str, int]
     listed: bool
     artifact: Artifact | None = None
     executable: Executable | None = None
-    users: int = 0
     turn: int = 0
+    gate: Gate = field(default_factory=Gate)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -65,12 +67,20 @@ class DynamicExecutable:
         first = next(iter(artifacts.values()))
         self._template = Executable(first, interface)  # says how the model is called; never opened
         self.interface = self._template.interface
-        self._state = threading.Condition()
         self._turn = 0
         self._closed = False
         # One fabric holds one design at a time.
         rules = [axis.get("rule") for axis in first.manifest.profile.get("axes", ()) if isinstance(axis, Mapping)]
-        self._alone = threading.Lock() if "sum" in rules and self.interface == "hw" else None
+        self._one_at_a_time = "sum" in rules and self.interface == "hw"
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """No other thread is in a forked process, and none holds anything there."""
+        self._state = threading.Lock()
+        self._alone = threading.Lock() if self._one_at_a_time else None
+        for slot in self._slots.values():
+            slot.gate, slot.lock = Gate(), threading.Lock()
 
     @property
     def name(self) -> str:
@@ -166,23 +176,34 @@ class DynamicExecutable:
         refusal = self.program.domain.refusal(sizes)
         if refusal is not None:
             raise InputError(f"{self.name}: {refusal}")
-        with self._using(sizes) as slot:
-            assert slot.artifact is not None
-            return Executable(slot.artifact, self.interface)
+        slot = self._slot(sizes)
+        with slot.gate.inside():
+            return Executable(self._made(slot)[0], self.interface)
 
     def open(self) -> None:
         """Open the device with the first program now. Raises as `Executable.open` does."""
-        with self._using(_sizes(next(iter(self._slots)))) as slot:
-            assert slot.executable is not None
-            slot.executable.open()
+        slot = self._slot(_sizes(next(iter(self._slots))))
+        with slot.gate.inside():
+            self._made(slot)[1].open()
 
     def close(self) -> None:
-        """Wait for calls that are running, then free every device. May be called twice."""
+        """Wait for calls that are running in other threads, then free every device. May be called twice."""
+        self._closed = True
         with self._state:
-            self._closed = True
-            self._state.wait_for(lambda: all(s.users == 0 for s in self._slots.values()))
-            for slot in self._slots.values():
-                _shut(slot)
+            slots = list(self._slots.values())
+        for slot in slots:
+            slot.gate.close()
+            _shut(slot)
+
+    def __copy__(self) -> DynamicExecutable:
+        """The same programs, with devices of their own."""
+        return DynamicExecutable(self.program, self.programs, self.interface, self._compiler)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DynamicExecutable:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self.name}: a program isn't pickled; save it, and cuvil.load it in the other process")
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         return self._template.structured(self.run(*args, **named).outputs)
@@ -204,9 +225,12 @@ class DynamicExecutable:
             return self._run_parts(sizes, dim, arrays, any(map(is_tensor, values.values())))
 
     def _run(self, sizes: dict[str, int], values: Mapping[str, Any]) -> Run:
-        with self._using(sizes) as slot:
-            assert slot.executable is not None
-            return slot.executable.run(dict(values))
+        while True:
+            slot = self._slot(sizes)
+            with slot.gate.inside():
+                if not slot.gate.closed:
+                    return self._made(slot)[1].run(dict(values))
+            # It was dropped between being found and being entered: find another.
 
     def _run_parts(self, sizes: dict[str, int], dim: str, arrays: Mapping[str, Array], tensors: bool) -> Run:
         cuts = parts(sizes[dim], self._beside(sizes, dim))
@@ -219,7 +243,8 @@ class DynamicExecutable:
     def _split_along(self, sizes: Mapping[str, int]) -> str | None:
         """A dimension along which listed programs serve sizes that have none and can't get one; None: not needed.
         Raises InputError when there is no way."""
-        if self._compiler is not None or self.program.domain.key(sizes) in self._slots:
+        slot = self._slots.get(self.program.domain.key(sizes))
+        if self._compiler is not None or (slot is not None and slot.artifact is not None):
             return None
         for dim in self.program.batch:
             if sizes[dim] and self._beside(sizes, dim):
@@ -230,44 +255,38 @@ class DynamicExecutable:
     def _beside(self, sizes: Mapping[str, int], dim: str) -> list[int]:
         """Sizes of `dim` that there are programs for, all other sizes being these."""
         fixed = {n: v for n, v in sizes.items() if n != dim}
-        beside = [s.sizes for s in self._slots.values() if fixed.items() <= s.sizes.items()]
+        beside = [s for s in self.sizes if fixed.items() <= s.items()]
         return sorted(s[dim] for s in beside if s[dim] > 0)
 
     def _nearest(self, sizes: Mapping[str, int]) -> str:
-        def far(slot: _Slot) -> int:
-            return sum(abs(slot.sizes[n] - v) for n, v in sizes.items())
+        def far(there: Mapping[str, int]) -> tuple[int, str]:
+            return sum(abs(there[n] - v) for n, v in sizes.items()), self.program.domain.key(there)
 
-        near = sorted(self._slots.items(), key=lambda item: (far(item[1]), item[0]))[:3]
-        shown = " or ".join(self.program.domain.key(s.sizes) for _, s in near)
+        shown = " or ".join(self.program.domain.key(s) for s in sorted(self.sizes, key=far)[:3])
         return f"nearest are {shown}; compile it again with this size among Dim(…, sizes=…)"
 
-    @contextmanager
-    def _using(self, sizes: Mapping[str, int]) -> Iterator[_Slot]:
-        """The slot of these sizes with its program, which isn't dropped meanwhile. Compiled once, however many wait."""
-        key = self.program.domain.key(sizes)
+    def _slot(self, sizes: Mapping[str, int]) -> _Slot:
+        """The slot of these sizes, new if need be. It isn't dropped while somebody is inside its gate. Raises
+        DeviceError after `close`."""
         with self._state:
             if self._closed:
                 raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
-            slot = self._slots.setdefault(key, _Slot(dict(sizes), False))
-            slot.users += 1
             self._turn += 1
+            slot = self._slots.setdefault(self.program.domain.key(sizes), _Slot(dict(sizes), False))
             slot.turn = self._turn
-        try:
-            with slot.lock:
-                if slot.artifact is None:
-                    slot.artifact = self._compile(slot)
-                if slot.executable is None:
-                    if self._alone is not None:
-                        self._shut_others(slot)
-                    slot.executable = Executable(slot.artifact, self.interface)
-            yield slot
-        finally:
-            with self._state:
-                slot.users -= 1
-                if slot.artifact is None and not slot.users:
-                    del self._slots[key]
-                self._drop()
-                self._state.notify_all()
+            self._drop(slot)
+            return slot
+
+    def _made(self, slot: _Slot) -> tuple[Artifact, Executable]:
+        """The slot's program, compiled once, however many wait. To be called inside its gate."""
+        with slot.lock:
+            if slot.artifact is None:
+                slot.artifact = self._compile(slot)
+            if slot.executable is None:
+                if self._alone is not None:
+                    self._shut_others(slot)
+                slot.executable = Executable(slot.artifact, self.interface)
+            return slot.artifact, slot.executable
 
     def _compile(self, slot: _Slot) -> Artifact:
         if self._compiler is None:
@@ -282,14 +301,19 @@ class DynamicExecutable:
     def _shut_others(self, mine: _Slot) -> None:
         with self._state:
             for slot in self._slots.values():
-                if slot is not mine and not slot.users:
+                if slot is not mine and slot.gate.idle():
                     _shut(slot)
 
-    def _drop(self) -> None:
-        """Free the programs compiled on demand beyond KEEP."""
-        extra = [(s.turn, key) for key, s in self._slots.items() if not s.listed and s.artifact is not None]
-        for _, key in sorted(extra)[: max(0, len(extra) - KEEP)]:
-            if not self._slots[key].users:
+    def _drop(self, mine: _Slot) -> None:
+        """Free the programs compiled on demand beyond KEEP, the one used longest ago first, and forget sizes that could
+        not be compiled."""
+        spare = [(s.turn, key) for key, s in self._slots.items() if not s.listed and s is not mine and s.gate.idle()]
+        extra = sum(not s.listed and (s is mine or s.artifact is not None) for s in self._slots.values()) - KEEP
+        for _, key in sorted(spare):
+            slot = self._slots[key]
+            if slot.artifact is None or extra > 0:
+                extra -= slot.artifact is not None
+                slot.gate.closed = True
                 _shut(self._slots.pop(key))
 
     def __enter__(self) -> DynamicExecutable:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,18 +20,20 @@ from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.quoting import visible
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import calling, canonical, registry, signature
+from cuvil_hw.runtime import calling, canonical, forks, registry, signature
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
 from cuvil_hw.runtime.inputs import as_array, bind, check_apart, check_writable, is_tensor, to_tensor, write_back
+from cuvil_hw.runtime.opened import Opened
+from cuvil_hw.runtime.record import seal
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from cuvil_hw.runtime.dynamic import DynamicExecutable
 
 # What reading settings of another shape raises. Only the adapter knows the shape of "profile" and "info".
-_NOT_WHAT_IT_WROTE = (AttributeError, LookupError, TypeError, ValueError)
+_NOT_WHAT_IT_WROTE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,15 @@ class Executable:
         self._prologue, self._epilogue = _prepare(artifact, constants)
         self._calling, self._initial = _calling(artifact, constants)
         self._kept = dict(self._initial)
-        self._turn = threading.Lock()
-        self._state = threading.Condition()
-        self._running = 0
         self._closed = False
-        self._loaded: Loaded | None = None
-        self._release: weakref.finalize[Any, Any] | None = None
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """A forked process opens a device of its own; what its parent has opened stays the parent's."""
+        self._turn = threading.Lock()  # of calls with state
+        self._opening = threading.RLock()  # a handler of signals may call `close` while its thread opens
+        self._opened: Opened | None = None
 
     @property
     def name(self) -> str:
@@ -163,17 +166,16 @@ class Executable:
     def open(self) -> None:
         """Open the device now. Raises ToolNotFound, DeviceError or CuvilError when it can't be, ArtifactError when the
         products are for another kind of machine."""
-        with self._state:
-            self._open()
+        self._open()
 
     def close(self) -> None:
-        """Wait for calls that are running, then free the device and the extracted files. May be called twice."""
-        with self._state:
-            self._closed = True
-            self._state.wait_for(lambda: self._running == 0)
-            if self._release is not None:
-                self._release()
-            self._loaded = None
+        """Wait for calls that are running in other threads, then free the device and the extracted files. May be called
+        twice. From within a call (a handler of signals), they are freed when that call ends."""
+        self._closed = True
+        with self._opening:
+            opened = self._opened
+        if opened is not None:
+            opened.close()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact. Raises ArtifactError."""
@@ -202,13 +204,20 @@ class Executable:
             check_writable(values[write.input], arrays[write.input], write.input)
             check_apart(values, write.input)
         n = self._samples(arrays)
-        with self._keeping() as kept, self._using() as loaded:
-            stacks = self._stack(arrays | kept, n)
-            outputs, seconds = self._evaluate(loaded, stacks, n)
-            made = dict(zip((p.name for p in self.artifact.manifest.outputs), outputs, strict=True))
-            calling.check_guards(self._calling, made, self.name)
-            kept.update({s.input: made[s.output][0].copy() for s in self._calling.states})
-            counters = loaded.counters()
+        opened = self._open()
+        try:
+            with self._turn if self._calling.states else nullcontext(), opened.inside():
+                kept, loaded = dict(self._kept), opened.loaded()
+                stacks = self._stack(arrays | kept, n)
+                outputs, seconds = self._evaluate(loaded, stacks, n)
+                made = dict(zip((p.name for p in self.artifact.manifest.outputs), outputs, strict=True))
+                calling.check_guards(self._calling, made, self.name)
+                kept.update({s.input: made[s.output][0].copy() for s in self._calling.states})
+                counters = loaded.counters()
+                self._kept = kept  # last: a call that raises leaves the state as it was
+        finally:
+            if opened.closed:
+                opened.close()
         for write in self._calling.writes:
             write_back(values[write.input], made[write.output])
         results = self._fresh([made[p.name] for p in self.outputs], stacks, n)
@@ -225,29 +234,17 @@ class Executable:
             return signature.take(called, args, named)
         return dict(zip(names, bind(self.inputs, args, named), strict=True))
 
-    @contextmanager
-    def _using(self) -> Iterator[Loaded]:
-        """The opened device, which isn't closed meanwhile."""
-        with self._state:
-            loaded = self._open()
-            self._running += 1
-        try:
-            yield loaded
-        finally:
-            with self._state:
-                self._running -= 1
-                self._state.notify_all()
+    def __copy__(self) -> Executable:
+        """The same program with a device and a state of its own, which starts from what this one's is now."""
+        twin = Executable(self.artifact, self.interface)
+        twin._kept = dict(self._kept)
+        return twin
 
-    @contextmanager
-    def _keeping(self) -> Iterator[dict[str, Array]]:
-        """The state, to be changed by one call at a time; what the call changed is forgotten when it raises."""
-        if not self._calling.states:
-            yield {}
-            return
-        with self._turn:
-            kept = dict(self._kept)
-            yield kept
-            self._kept = kept
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self.name}: a program isn't pickled; save it, and cuvil.load it in the other process")
 
     def __enter__(self) -> Executable:
         return self
@@ -319,14 +316,18 @@ class Executable:
             results.append(array)
         return results
 
-    def _open(self) -> Loaded:
-        if self._closed:
-            raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
-        if self._loaded is None:
-            self._loaded, folder = _open_program(self.artifact, self.interface)
-            # Not bound to self: runs when the executable is collected or the interpreter ends.
-            self._release = weakref.finalize(self, _release, self._loaded, folder)
-        return self._loaded
+    def _open(self) -> Opened:
+        with self._opening:
+            if self._opened is None and not self._closed:
+                opened = Opened(self.name, lambda folder: _load(self.artifact, self.interface, folder))
+                # Not bound to self: runs when the executable is collected. Opened itself sees to the process's end.
+                weakref.finalize(self, opened.close).atexit = False
+                self._opened = opened
+            if self._closed or self._opened is None:
+                if self._opened is not None:
+                    self._opened.close()
+                raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
+            return self._opened
 
 
 def _calling(artifact: Artifact, constants: Mapping[str, Array]) -> tuple[calling.Calling, dict[str, Array]]:
@@ -334,7 +335,7 @@ def _calling(artifact: Artifact, constants: Mapping[str, Array]) -> tuple[callin
     manifest = artifact.manifest
     try:
         calling.check(manifest.calling, manifest.inputs, manifest.outputs, constants)
-    except ValueError as e:
+    except _NOT_WHAT_IT_WROTE as e:
         raise ArtifactError(f"{manifest.model}: calling: {e}; compile it again") from e
     return manifest.calling, calling.initial(manifest.calling, manifest.inputs, constants)
 
@@ -351,7 +352,7 @@ def _prepare(artifact: Artifact, stored: Mapping[str, Array]) -> tuple[Prepared,
         known = {name: t for name, t in before.types.items() if name not in constants}
         after = prepare(manifest.epilogue, known | _types(manifest.epilogue, manifest.device_outputs), constants)
         _same("epilogue", after, manifest.outputs)
-    except CuvilError as e:
+    except (CuvilError, *_NOT_WHAT_IT_WROTE) as e:
         raise ArtifactError(f"{manifest.model}: {e}; compile it again with this version of cuvil-hw") from e
     return before, after
 
@@ -373,30 +374,20 @@ def _same(what: str, prepared: Prepared, ports: Sequence[Port]) -> None:
         raise CuvilError(f"{what} hands on ({shown[0]}), but ({shown[1]}) is declared")
 
 
-def _open_program(artifact: Artifact, interface: str) -> tuple[Loaded, Path]:
+def _load(artifact: Artifact, interface: str, folder: Path) -> Loaded:
     manifest = artifact.manifest
     here = {"machine": platform.machine(), "system": platform.system().lower()}
     for key, value in here.items() if interface == "hw" else ():
         if manifest.abi.get(key, value) != value:
             built = manifest.abi[key]
             raise ArtifactError(f"{manifest.model}: was compiled for {key} {built}, this is {value}; recompile for it")
-    folder = Path(tempfile.mkdtemp(prefix="cuvil-"))
     try:
         device = registry.open_device(manifest.adapter, manifest.profile, interface)
         container.extract(artifact, folder)
         ins, outs = manifest.device_inputs, manifest.device_outputs
-        program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants())
-        return device.load(program), folder
-    except BaseException as e:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(e, _NOT_WHAT_IT_WROTE):
-            where = f"{manifest.model}: adapter {manifest.adapter} can't read its own part of the manifest"
-            raise ArtifactError(f"{where}: {type(e).__name__}: {e}; compile the model again") from e
-        raise
-
-
-def _release(loaded: Loaded, folder: Path) -> None:
-    try:
-        loaded.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        sealed = seal(manifest.info, ins, outs)
+        program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants(), sealed)
+        return device.load(program)
+    except _NOT_WHAT_IT_WROTE as e:
+        where = f"{manifest.model}: adapter {manifest.adapter} can't read its own part of the manifest"
+        raise ArtifactError(f"{where}: {type(e).__name__}: {e}; compile the model again") from e

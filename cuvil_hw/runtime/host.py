@@ -92,14 +92,21 @@ class Prepared:
         names = step.step.inputs
         if step.whole:
             flat = [v.reshape(n, *v.shape[2:]) for v in (values[name] for name in names)]
-            outputs = evaluate(step.op, flat)
+            outputs = _evaluate(step, flat)
             return [o.reshape(n, *t.shape) for o, t in zip(outputs, step.results, strict=True)]
         stacks = [np.empty((n, *t.shape), dtypes.to_numpy(t.dtype)) for t in step.results]
         for i in range(n):
             one = [values[name][i] if name in values else self.constants[name] for name in names]
-            for stack, output in zip(stacks, evaluate(step.op, one), strict=True):
+            for stack, output in zip(stacks, _evaluate(step, one), strict=True):
                 stack[i] = output
         return stacks
+
+
+def _evaluate(step: _Step, operands: Sequence[Array]) -> Sequence[Array]:
+    try:
+        return evaluate(step.op, operands)
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
+        raise CuvilError(f"host step {step.step.op} failed: {type(e).__name__}: {e}") from e
 
 
 def prepare(program: HostProgram, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Prepared:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import InputError
+from cuvil_hw.imported import is_instance
 from cuvil_hw.runtime.device import Array, Port
 
 _TooHard = getattr(np, "exceptions", np).TooHardError  # NumPy 1.25 gave errors a module of their own
@@ -44,8 +45,7 @@ def bind(ports: Sequence[Port], args: Sequence[Any], named: Mapping[str, Any]) -
 
 
 def is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return is_instance(value, "torch", "Tensor")
 
 
 def to_tensor(array: Array) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
@@ -84,9 +85,13 @@ def from_json(data: bytes) -> tuple[Manifest, dict[str, Member]]:
     root = _Node(canonical.parse(data), "")
     if root.get("format", str) != FORMAT:
         raise ValueError(f"format is {root.get('format', str)!r}, expected {FORMAT!r}")
-    members = {name: Member(m.count("size"), m.get("sha256", str)) for name, m in root.nodes("members").items()}
+    written_by = root.get("product_version", str)
+    if _release(written_by) > _release(VERSION):
+        raise ValueError(f"written by cuvil-hw {written_by}, and this is {VERSION}: upgrade cuvil-hw")
+    root.only(*(f.name for f in fields(Manifest)), "format", "members")
+    members = {name: _member(node) for name, node in root.nodes("members").items()}
     manifest = Manifest(
-        product_version=root.get("product_version", str),
+        product_version=written_by,
         model=root.get("model", str),
         adapter=root.get("adapter", str),
         interface=root.get("interface", str),
@@ -98,7 +103,7 @@ def from_json(data: bytes) -> tuple[Manifest, dict[str, Member]]:
         prologue=_program(root.node("prologue")),
         epilogue=_program(root.node("epilogue")),
         info=root.get("info", dict),
-        abi={key: str(value) for key, value in root.get("abi", dict).items()},
+        abi={key: node.typed(str) for key, node in root.nodes("abi").items()},
         calling=_calling(root.node("calling")),
     )
     return manifest, members
@@ -136,9 +141,15 @@ class _Node:
             raise ValueError(f"{self.at}{key} is missing")
         return _Node(self.value[key], f"{self.at}{key}.")
 
+    def only(self, *keys: str) -> None:
+        """Raises ValueError for any other key: another version may mean something by it."""
+        unknown = sorted(set(self.typed(dict)) - set(keys))
+        if unknown:
+            raise ValueError(f"{self.at}{unknown[0][:80]} is unknown to cuvil-hw {VERSION}")
+
     def typed(self, kind: type[T]) -> T:
         if type(self.value) is not kind:
-            raise ValueError(f"{self.at[:-1]} must be {kind.__name__}, not {type(self.value).__name__}")
+            raise ValueError(f"{self.at[:-1] or 'the top level'} must be {kind.__name__}, not {type(self.value).__name__}")
         value: T = self.value
         return value
 
@@ -164,11 +175,25 @@ class _Node:
         return tuple(read(_Node(v, f"{self.at}{key}[{i}].")) for i, v in enumerate(items))
 
 
+def _release(version: str) -> tuple[int, ...]:
+    """Its numbers, which order versions. Raises ValueError."""
+    match = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", version)
+    if match is None:
+        raise ValueError(f"product_version is {version[:80]!r}, no version")
+    return tuple(map(int, match[0].split(".")))
+
+
+def _member(node: _Node) -> Member:
+    node.only("size", "sha256")
+    return Member(node.count("size"), node.get("sha256", str))
+
+
 def _name(node: _Node) -> str:
     return node.typed(str)
 
 
 def _port(node: _Node) -> Port:
+    node.only("name", "shape", "dtype")
     shape = node.get("shape", list)
     if not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
         raise ValueError(f"{node.at}shape must be a list of extents, not {shape}")
@@ -178,15 +203,18 @@ def _port(node: _Node) -> Port:
 
 
 def _step(node: _Node) -> HostStep:
+    node.only("op", "attrs", "inputs", "outputs")
     op, attrs = node.get("op", str), node.get("attrs", dict)
     return HostStep(op, attrs, node.each("inputs", _name), node.each("outputs", _name))
 
 
 def _program(node: _Node) -> HostProgram:
+    node.only("steps", "inputs", "outputs")
     return HostProgram(node.each("steps", _step), node.each("inputs", _name), node.each("outputs", _name))
 
 
 def _calling(node: _Node) -> Calling:
+    node.only("states", "guards", "writes", "signature")
     called = node.child("signature").value
     return Calling(
         node.each("states", lambda n: State(n.get("input", str), n.get("output", str), n.get("initial", str))),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce
 from cuvil_hw.ir.traverse import walk
+from cuvil_hw.runtime.device import Port
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ class KernelGraph:
     def constant(self, buffer: str) -> npt.NDArray[Any]:
         """The array behind a buffer of role "const"."""
         return self.constants[self.buffers[buffer].digest]
+
+    def ports(self) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+        """Inputs and outputs as a device knows them."""
+        ins, outs = (tuple(Port(n, self.buffers[n].type.shape, self.buffers[n].type.dtype) for n in names)
+                     for names in (self.inputs, self.outputs))  # fmt: skip
+        return ins, outs
 
     def producer(self, buffer: str) -> Kernel | None:
         return next((k for k in self.kernels if k.output == buffer), None)

@@ -9,7 +9,7 @@
 
 typedef _Float16 half;
 
-#define __mlu_entry__ extern "C" __attribute__((visibility("default"), noinline))
+#define __mlu_entry__ __attribute__((visibility("default"), noinline))
 #define __mlu_global__ __mlu_entry__
 #define __mlu_func__
 #define __mlu_device__

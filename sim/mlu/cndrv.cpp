@@ -31,8 +31,8 @@ int cnSharedContextAcquire(void **context, uint64_t) {
 
 int cnCtxSetCurrent(void *context) { return context != nullptr ? SUCCESS : INVALID_VALUE; }
 
-int cnModuleLoad(const char *path, void **module) {
-  return open_module(path, reinterpret_cast<Module **>(module)) == 0 ? SUCCESS : INVALID_FATBIN;
+int cnModuleLoadFatBinary(const void *image, void **module) {
+  return open_image(image, reinterpret_cast<Module **>(module)) == 0 ? SUCCESS : INVALID_FATBIN;
 }
 
 int cnModuleUnload(void *module) {

@@ -1,6 +1,16 @@
 // CNRT 4.x, of the MLU270: kernels are host symbols, arguments are collected in a buffer.
-enum { INVALID = 632007, NO_MEMORY = 632008, NO_DEVICE = 632009, BAD_COPY = 632036, BAD_QUEUE = 632024 };
+enum { INVALID = 632007, NO_MEMORY = 632008, NO_DEVICE = 632009, BAD_COPY = 632036, BAD_QUEUE = 632025 };
 #include <vector>
+
+#include "device.h"
+
+namespace {
+thread_local bool current;  // each thread has to choose its device
+int ready() {
+  if (current) return 0;
+  return cuvil_mlu::fail("no device is current in this thread"), NO_DEVICE;
+}
+}  // namespace
 
 #include "cnrt_shared.h"
 
@@ -25,9 +35,13 @@ int cnrtGetDeviceHandle(uint64_t *device, int ordinal) {
   return fail("there is one device, number 0"), NO_DEVICE;
 }
 
-int cnrtSetCurrentDevice(uint64_t device) { return device == 1 ? 0 : NO_DEVICE; }
+int cnrtSetCurrentDevice(uint64_t device) {
+  current = device == 1;
+  return current ? 0 : NO_DEVICE;
+}
 
 int cnrtCreateQueue(void **queue) {
+  if (const int status = ready()) return status;
   *queue = new_queue();
   return 0;
 }
@@ -56,6 +70,7 @@ int cnrtDestroyKernelParamsBuffer(void *parameters) {
 }
 
 int cnrtInvokeKernel_V2(const void *function, Dim3 dim, void *parameters, int kind, void *queue) {
+  if (const int status = ready()) return status;
   if (kind != BLOCK) return fail("only BLOCK tasks are simulated, not union tasks (%d)", kind), INVALID;
   if (dim.x == 0 || dim.y != 1 || dim.z != 1) return fail("a launch of %u x %u x %u tasks; y and z must be 1 here", dim.x, dim.y, dim.z), INVALID;
   Kernel *kernel = kernel_at(function);

@@ -1,5 +1,6 @@
 // CNRT 6.x: what the runtime asks of it besides the modules of CNDrv, whose queues and memory these are.
 enum { INVALID = 100010, NO_MEMORY = 100100, BAD_COPY = 632019, TRAP = 100132, NO_DEVICE = 100004 };
+static int ready() { return 0; }  // device 0 is current where none was chosen
 #include "cnrt_shared.h"
 
 using namespace cuvil_mlu;

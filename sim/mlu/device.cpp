@@ -10,6 +10,10 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "mlu_core.h"
 
@@ -26,6 +30,7 @@ struct Kernel {
 
 struct Module {
   void *library;
+  int file;  // of a module that came as bytes; -1
   int (*run)(const cuvil_mlu_launch *);
   std::vector<Kernel> kernels;
 };
@@ -39,6 +44,10 @@ std::map<const void *, Kernel> by_function;
 Queue default_queue;
 thread_local std::string error_text;
 const cuvil_mlu_device device = {CUVIL_MLU_ARCH, CUVIL_MLU_NRAM_BYTES, CUVIL_MLU_WRAM_BYTES, CUVIL_MLU_SRAM_BYTES};
+
+// A process that is forked while another thread is inside has no such thread: it would wait for ever. So forking waits
+// for that thread, and the new process has a lock that nobody holds.
+const int at_fork = pthread_atfork([] { lock.lock(); }, [] { lock.unlock(); }, [] { new (&lock) std::recursive_mutex; });
 
 bool inside(uintptr_t address, size_t bytes) {
   auto after = allocations.upper_bound(address);
@@ -115,7 +124,7 @@ int open_module(const char *path, Module **module) {
   }
   int count;
   const cuvil_mlu_entry *first = entries(&count);
-  *module = new Module{library, run, {}};
+  *module = new Module{library, -1, run, {}};
   for (int i = 0; i < count; ++i) {
     (*module)->kernels.push_back({*module, first + i});
     by_function[first[i].function] = {*module, first + i};
@@ -123,17 +132,34 @@ int open_module(const char *path, Module **module) {
   return 0;
 }
 
+int open_image(const void *image, Module **module) {
+  const auto *head = static_cast<const Elf64_Ehdr *>(image);
+  if (memcmp(head->e_ident, ELFMAG, SELFMAG) != 0) return fail("the image is no fat binary of the simulator");
+  const size_t bytes = head->e_shoff + size_t(head->e_shnum) * head->e_shentsize;  // its section headers come last
+  const int file = memfd_create("module", 0);
+  if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return fail("the host has no %zu bytes for a module", bytes);
+  char path[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  const int status = open_module(path, module);
+  if (status != 0)
+    close(file);
+  else
+    (*module)->file = file;  // its name is this number, so that it must not be given to another
+  return status;
+}
+
 void close_module(Module *module) {
   std::lock_guard<std::recursive_mutex> guard(lock);
   for (const Kernel &kernel : module->kernels) by_function.erase(kernel.entry->function);
   dlclose(module->library);
+  if (module->file >= 0) close(module->file);
   delete module;
 }
 
 Kernel *find_kernel(Module *module, const char *name) {
   for (Kernel &kernel : module->kernels)
-    if (strcmp(kernel.entry->name, name) == 0) return &kernel;
-  fail("no kernel %s in this module", name);
+    if (dlsym(module->library, name) == kernel.entry->function) return &kernel;
+  fail("no kernel %s in this module; is its entry extern \"C\"?", name);
   return nullptr;
 }
 

@@ -16,6 +16,7 @@ int release(uintptr_t address);
 int copy_bytes(uintptr_t to, uintptr_t from, size_t bytes, bool to_device, bool from_device);
 void free_bytes(size_t *left, size_t *total);
 int open_module(const char *path, Module **module);
+int open_image(const void *image, Module **module);
 void close_module(Module *module);
 Kernel *find_kernel(Module *module, const char *name);
 // The kernel whose function lies at an address, in whatever library.

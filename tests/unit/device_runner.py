@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.build import BuildPlan
-from cuvil_hw.runtime.device import Device, DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.device import Device, DeviceProgram, Loaded
+from cuvil_hw.runtime.record import seal
 from cuvil_hw.schedule.kernel import KernelGraph
-
-
-def ports(graph: KernelGraph, names: Sequence[str]) -> tuple[Port, ...]:
-    return tuple(Port(n, graph.buffers[n].type.shape, graph.buffers[n].type.dtype) for n in names)
 
 
 @contextmanager
@@ -27,8 +24,8 @@ def program_of(graph: KernelGraph, plan: BuildPlan, build: bool = False) -> Iter
             plan.execute(Path(folder))
         else:
             plan.write(Path(folder))
-        ends = ports(graph, graph.inputs), ports(graph, graph.outputs)
-        yield DeviceProgram(graph.name, Path(folder), *ends, plan.info, graph.constants)
+        sealed = seal(plan.info, *graph.ports())
+        yield DeviceProgram(graph.name, Path(folder), *graph.ports(), plan.info, graph.constants, sealed)
 
 
 @contextmanager

@@ -39,10 +39,16 @@ def program() -> Executable:
         ("info", {"constants": 3}),
         ("info", {"constants": ["x"]}),
         ("info", {"constants": [{}]}),
-        ("profile", {"settings": "x"}),
-        ("profile", {"settings": [1]}),
     ],
 )
+def test_records_of_another_shape(program: Executable, part: str, value: dict[str, Any]) -> None:
+    manifest = program.artifact.manifest
+    changed = replace(manifest, **{part: {**getattr(manifest, part), **value}})
+    with pytest.raises(cuvil.ArtifactError, match=f"its record for the device is wrong: {next(iter(value))}"):
+        Executable(replace(program.artifact, manifest=changed)).open()
+
+
+@pytest.mark.parametrize(("part", "value"), [("profile", {"settings": "x"}), ("profile", {"settings": [1]})])
 def test_settings_of_another_shape(program: Executable, part: str, value: dict[str, Any]) -> None:
     manifest = program.artifact.manifest
     changed = replace(manifest, **{part: {**getattr(manifest, part), **value}})

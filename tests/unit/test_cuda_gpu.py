@@ -28,6 +28,8 @@ class Api:
         self.sim = SimulatedDriver(library, checked=False)
         self.counts: Counter[str] = Counter()
         self.memory: set[int] = set()
+        self.late: list[tuple[int, bytes]] = []
+        self.queued: list[tuple[int, int, int]] = []
         self.captured: list[Launch] | None = None
         self.CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
         self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
@@ -54,10 +56,23 @@ class Api:
         return (0,)
 
     def cuMemcpyHtoD(self, to: int, source: int, size: int) -> tuple[int]:
-        ctypes.memmove(to, source, size)
+        """From pageable memory: returns when the bytes are staged. A stream that doesn't block never waits for them."""
+        self.late.append((to, ctypes.string_at(source, size)))
         return (0,)
 
-    cuMemcpyDtoH = cuMemcpyHtoD
+    def cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: str) -> tuple[int]:
+        assert stream == "cuStreamCreate"
+        self.queued.append((to, source, size))
+        return (0,)
+
+    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+
+    def cuStreamSynchronize(self, stream: str) -> tuple[int]:
+        assert stream == "cuStreamCreate"
+        for to, source, size in self.queued:
+            ctypes.memmove(to, source, size)
+        self.queued.clear()
+        return (0,)
 
     def cuModuleGetFunction(self, _: Any, name: bytes) -> tuple[int, str]:
         assert self.captured is None, "loading a function ends a capture"
@@ -85,8 +100,9 @@ class Api:
         self.captured.append(Launch(name, name, x, threads, buffers, values[-1], True))
         return (0,)
 
-    def cuGraphLaunch(self, graph: list[Launch], _: Any) -> tuple[int]:
+    def cuGraphLaunch(self, graph: list[Launch], _: str) -> tuple[int]:
         self.counts["replay"] += 1
+        self.cuStreamSynchronize(_)
         self.sim.run(graph)
         return (0,)
 

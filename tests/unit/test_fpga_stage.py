@@ -13,7 +13,8 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.fpga import fold
-from cuvil_hw.adapters.fpga.stage import Dim, Stage, classify, lane_chain, physical
+from cuvil_hw.adapters.fpga.stage import Dim, Stage, classify, lane_chain
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.adapters.fpga.window import Ring, ring
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.types import TensorType

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ pytestmark = [pytest.mark.needs("g++"), pytest.mark.must_run]
 X = np.arange(128, dtype=np.float32)
 
 
-def run(body: str, card: str = "mlu270", tasks: int = 1, head: str = "") -> np.ndarray[Any, Any]:
+def run(
+    body: str, card: str = "mlu270", tasks: int = 1, head: str = "", linkage: str = 'extern "C" '
+) -> np.ndarray[Any, Any]:
     """`body`: of a kernel k(x, y) on 128 floats each; its first line is line 4."""
-    text = f'#include "mlu.h"\n{head}\n__mlu_entry__ void k(const float *x, float *y) {{\n{body}\n}}\n'
+    text = f'#include "mlu.h"\n{head}\n{linkage}__mlu_entry__ void k(const float *x, float *y) {{\n{body}\n}}\n'
     info = {
         "kernels": [{"symbol": "k", "tasks": tasks, "args": ["x", "y"]}],
         "buffers": {"x": {"role": "input", "bytes": 512}, "y": {"role": "output", "bytes": 512}},
@@ -155,3 +158,33 @@ def test_missing_tools_are_named(card: str, monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_the_shim_imports_nothing_but_the_standard_library() -> None:
     assert not {"numpy", "xdsl"} & set(vars(shim))
+
+
+def test_kernels_are_found_as_the_cards_loader_finds_them() -> None:
+    """By the symbol of their entry: C++ gives another name to one that isn't extern "C"."""
+    with pytest.raises(DeviceError, match=r'no kernel k in this module; is its entry extern "C"'):
+        run(f"{IN}{OUT}", "mlu370-x4", linkage="")
+
+
+def test_every_thread_chooses_its_device() -> None:
+    """CNRT 4 has a current device per thread: a program that was loaded in one thread runs in another."""
+    text = f'#include "mlu.h"\n\nextern "C" __mlu_entry__ void k(const float *x, float *y) {{\n{IN}{OUT}\n}}\n'
+    info = {
+        "kernels": [{"symbol": "k", "tasks": 1, "args": ["x", "y"]}],
+        "buffers": {"x": {"role": "input", "bytes": 512}, "y": {"role": "output", "bytes": 512}},
+        "workspace_bytes": 0,
+    }
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+        (Path(folder) / MODEL).write_text(text)
+        program = DeviceProgram("k", Path(folder), (Port("x", (128,), "f32"),), (Port("y", (128,), "f32"),), info)
+        loaded = open_device(profile_data(load_profile("mlu270")), "sim").load(program)
+        np.testing.assert_array_equal(pool.submit(loaded.run, [X[None]]).result()[0][0][0], X)
+        pool.submit(loaded.close).result()
+
+
+def test_a_fat_binary_is_told_from_other_bytes() -> None:
+    runtime = Runtime(CNRT6, build_libraries(chip(profile_data(load_profile("mlu370-x4")))))
+    context = runtime.do("open", ordinal=0)
+    runtime.do("enter", **context)
+    with pytest.raises(DeviceError, match=r"cnModuleLoadFatBinary gave 100300 .*no fat binary"):
+        runtime.do("load", image=np.zeros(64, np.uint8).ctypes.data)

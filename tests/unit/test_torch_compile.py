@@ -78,8 +78,7 @@ def test_nothing_is_copied_on_the_way_in() -> None:
     x = rand(64)
     fast(x)
     (program,) = made
-    loaded = program._loaded
-    assert loaded is not None
+    loaded = program._open().loaded()
     run = loaded.run
     loaded.run = lambda arrays: (seen.append(arrays[0].ctypes.data), run(arrays))[1]  # type: ignore[method-assign]
     fast(x)

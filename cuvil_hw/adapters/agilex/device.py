@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.agilex.record import AgilexRecord
 from cuvil_hw.adapters.agilex.runtime import EMULATION, EMULATION_DEPTH, POCL, Platform, Worker, missing
 from cuvil_hw.adapters.agilex.sycl import SyclSimulator
 from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
+from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
+from cuvil_hw.runtime.record import check_seal, info_of, read
 
 INTERFACES = ("hw", "sim", "sim-depth", "sim-pocl", "sim-sycl", "null")
 CHUNK_BYTES = 1 << 22  # of ports and streams in one call
@@ -74,13 +77,21 @@ class LoadedKernels:
 
     def __init__(self, program: DeviceProgram, platform: Platform, wait_s: float) -> None:
         self._program, self._platform, self._wait_s = program, platform, wait_s
-        self._lock = threading.Lock()
+        self._record = read(AgilexRecord, program)
+        self._closed = False
         self._worker: Worker | None = self._start()
+        self.after_fork(self._worker)
+        forks.watch(self)
+
+    def after_fork(self, worker: Worker | None = None) -> None:
+        """A forked process starts a worker of its own with its next run: the other one serves its parent."""
+        self._lock, self._worker = threading.Lock(), worker
 
     def _start(self) -> Worker:
-        info = self._program.info
+        info = info_of(self._record)
         suffix = "_buffers" if self._platform.buffers else ""
-        source = (self._program.folder / "src" / f"{info['project']}{suffix}.cl").read_text(encoding="utf-8")
+        source = (self._program.folder / "src" / f"{self._record.project}{suffix}.cl").read_bytes()
+        check_seal(source, self._program)
         return Worker(self._platform, source, info["kernels"], info["streams"], self._chunk())
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
@@ -88,6 +99,8 @@ class LoadedKernels:
         packed, results = packed_for(self._program, inputs)
         total, each, at = 0.0, 0.0, 0
         with self._lock:
+            if self._closed:
+                raise DeviceError(f"{self._program.name}: is closed; load it again")
             while at < samples:
                 # The first sample alone shows how long one takes, so that a stall is told from a long run.
                 count = 1 if at == 0 else min(samples - at, self._chunk())
@@ -97,10 +110,10 @@ class LoadedKernels:
                 for result, data in zip(results, outputs, strict=True):
                     result[at : at + count] = np.frombuffer(data, result.dtype).reshape(count, *result.shape[1:])
                 total, at = total + seconds, at + count
-        return unpacked(self._program, results), total
+        return unpacked(results), total
 
     def _chunk(self) -> int:
-        crossing: int = sum(s["words"] * s["bytes"] for s in self._program.info["streams"].values())
+        crossing = sum(s.words * s.bytes for s in self._record.streams.values())
         return max(1, min(MOST_SAMPLES, CHUNK_BYTES // max(1, crossing)))
 
     def _call(self, inputs: Sequence[Array], count: int, wait_s: float) -> tuple[list[bytes], float]:
@@ -110,35 +123,38 @@ class LoadedKernels:
         try:
             outputs, seconds, stalled = self._worker.run(count, [a.tobytes() for a in inputs], sizes, wait_s)
         except BaseException:  # an answer that was not read would be taken for the next one
-            self.close()
+            self._end()
             raise
         if stalled:
-            self.close()
-            raise DeviceError(_stall(self._program, stalled, wait_s))
+            self._end()
+            raise DeviceError(_stall(self._program.name, self._record, stalled, wait_s))
         return outputs, seconds
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
 
-def _stall(program: DeviceProgram, stalled: Sequence[int], wait_s: float) -> str:
+def _stall(program: str, record: AgilexRecord, stalled: Sequence[int], wait_s: float) -> str:
     """Which channels the unfinished kernels wait for: full ones that nobody reads any more come first."""
-    kernels = program.info["kernels"]
-    waiting = [kernels[n] for n in stalled]
-    reads = {c for k in waiting for c in k["reads"]}
-    writes = {c for k in waiting for c in k["writes"]}
-    depth = program.info["streams"]
-    full = [f"{c} (depth {depth[c]['depth']}) is full and nothing reads it" for c in sorted(writes - reads)]
+    waiting = [record.kernels[n] for n in stalled]
+    reads = {c for k in waiting for c in k.reads}
+    writes = {c for k in waiting for c in k.writes}
+    depth = {c: stream.depth for c, stream in record.streams.items()}
+    full = [f"{c} (depth {depth[c]}) is full and nothing reads it" for c in sorted(writes - reads)]
     empty = [f"{c} is empty and nothing writes it" for c in sorted(reads - writes)]
-    both = [f"{c} (depth {depth[c]['depth']})" for c in sorted(reads & writes)]
+    both = [f"{c} (depth {depth[c]})" for c in sorted(reads & writes)]
     about = "; ".join([*full, *empty]) or f"they wait for each other over {', '.join(both)}"
-    names = ", ".join(k["name"] for k in waiting)
+    names = ", ".join(k.name for k in waiting)
     return (
-        f"{program.name} stalled: for {wait_s:g} s none of the kernels {names} finished; {about}. "
+        f"{program} stalled: for {wait_s:g} s none of the kernels {names} finished; {about}. "
         "A channel is too shallow, or a kernel that feeds or drains it is missing"
     )

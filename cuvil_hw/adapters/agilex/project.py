@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import SSAValue
 
+from cuvil_hw.adapters.agilex.record import AgilexRecord, ProcessRecord, StreamRecord
 from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.ir.level2 import StreamOp, StreamReadOp, StreamType, StreamWriteOp
@@ -17,6 +18,7 @@ from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.opencl import OPENCL, OPENCL_BUFFERS
 from cuvil_hw.render.scalar import native_type
 from cuvil_hw.render.sycl import SYCL
+from cuvil_hw.runtime.record import info_of, seal
 from cuvil_hw.schedule.kernel import KernelGraph
 
 if TYPE_CHECKING:
@@ -27,12 +29,13 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan
     """All files of the project. Compilers for hardware are optional commands: they need the vendor's tools."""
     name = project_name(graph)
     kernels = _kernels(module)
+    info = info_of(AgilexRecord(**facts(graph), kernels=kernels, streams=_streams(module)))
+    head = f"// Record {seal(info, *graph.ports())}\n".encode()
     files = {
-        f"src/{name}.cl": _source(module, graph, OPENCL, (TOP,)),
-        f"src/{name}_buffers.cl": _source(module, graph, OPENCL_BUFFERS, (TOP,)),
-        f"src/{name}.sycl.cpp": _source(module, graph, SYCL, ()),
+        f"src/{name}.cl": head + _source(module, graph, OPENCL, (TOP,)),
+        f"src/{name}_buffers.cl": head + _source(module, graph, OPENCL_BUFFERS, (TOP,)),
+        f"src/{name}.sycl.cpp": head + _source(module, graph, SYCL, ()),
     }
-    info = {**facts(graph), "kernels": kernels, "streams": _streams(module)}
     board = f"-board={profile.board}" if profile.board else "-board=default"
     opencl = Command(
         ("aoc", board, f"src/{name}.cl", "-o", f"{name}.aocx"),
@@ -53,7 +56,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan
 def _source(module: ModuleOp, graph: KernelGraph, lang: Lang, without: tuple[str, ...]) -> bytes:
     tasks = ""
     if lang is SYCL:  # the names of kernels have to be visible at namespace scope
-        tasks = "".join(f"class {k['name']}_task;\n" for k in _kernels(module, SYCL))
+        tasks = "".join(f"class {k.name}_task;\n" for k in _kernels(module, SYCL))
     floats = "#pragma OPENCL FP_CONTRACT OFF\n" if lang is not SYCL and has_floats(module) else ""
     parts = (
         lang.preamble + floats,
@@ -64,8 +67,8 @@ def _source(module: ModuleOp, graph: KernelGraph, lang: Lang, without: tuple[str
     return "\n".join(p for p in parts if p).encode()
 
 
-def _kernels(module: ModuleOp, lang: Lang = OPENCL) -> list[dict[str, Any]]:
-    """The processes in the order of their calls: name, number of their port (inputs first) or -1, streams by use."""
+def _kernels(module: ModuleOp, lang: Lang = OPENCL) -> tuple[ProcessRecord, ...]:
+    """The processes in the order of their calls."""
     names, joined = symbols(module, lang), streams(module, lang)
     functions = {f.sym_name.data: f for f in module.body.block.ops if isinstance(f, func.FuncOp)}
     top = functions[TOP]
@@ -77,21 +80,14 @@ def _kernels(module: ModuleOp, lang: Lang = OPENCL) -> list[dict[str, Any]]:
         process = functions[call.callee.root_reference.data]
         reads = {joined[op.stream] for op in process.walk() if isinstance(op, StreamReadOp)}
         writes = {joined[op.stream] for op in process.walk() if isinstance(op, StreamWriteOp)}
-        args = [joined[v] for v in call.arguments if v in joined]
-        found.append(
-            {
-                "name": names[process.sym_name.data],
-                "port": next((ports[v] for v in call.arguments if v in ports), -1),
-                "streams": args,
-                "reads": sorted(reads),
-                "writes": sorted(writes),
-            }
-        )
-    return found
+        args = tuple(joined[v] for v in call.arguments if v in joined)
+        port = next((ports[v] for v in call.arguments if v in ports), -1)
+        name = names[process.sym_name.data]
+        found.append(ProcessRecord(name, port, args, tuple(sorted(reads)), tuple(sorted(writes))))
+    return tuple(found)
 
 
-def _streams(module: ModuleOp) -> dict[str, dict[str, int]]:
-    """For each stream: words of one sample, bytes of a word, depth in words."""
+def _streams(module: ModuleOp) -> dict[str, StreamRecord]:
     joined = streams(module, OPENCL)
     found = {}
     for op in module.walk():
@@ -101,9 +97,5 @@ def _streams(module: ModuleOp) -> dict[str, dict[str, int]]:
             assert isinstance(words, IntegerAttr)
             element = native_type(kind.element).bits
             element = max(element, 8) // 8
-            found[joined[op.output]] = {
-                "words": words.value.data,
-                "bytes": element * kind.lanes.data,
-                "depth": op.depth.value.data,
-            }
+            found[joined[op.output]] = StreamRecord(words.value.data, element * kind.lanes.data, op.depth.value.data)
     return found

@@ -21,6 +21,8 @@ from typing import IO, Any
 from cuvil_hw.adapters.agilex import worker
 from cuvil_hw.adapters.agilex.worker import Message
 from cuvil_hw.errors import DeviceError, ToolNotFound
+from cuvil_hw.runtime import forks
+from cuvil_hw.runtime.scratch import Scratch
 
 PYTHON_VARIABLE = "CUVIL_AGILEX_PYTHON"
 EMULATOR = "libintelocl_emu.so"
@@ -84,16 +86,17 @@ class Worker:
     """A process with one built program. Not for several threads at once."""
 
     def __init__(
-        self, platform: Platform, source: str, kernels: Sequence[Mapping[str, Any]], streams: Any, samples: int
+        self, platform: Platform, source: bytes, kernels: Sequence[Mapping[str, Any]], streams: Any, samples: int
     ) -> None:
         """`samples`: the most of one call. Raises ToolNotFound when packages are missing, DeviceError when the source
         doesn't build."""
         absent = missing(platform)
         if absent is not None:
             raise absent
-        self._folder = tempfile.TemporaryDirectory(prefix="cuvil-opencl-")
+        self._folder = Scratch("cuvil-opencl-")
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         self._process = self._start(platform, len(kernels))
+        forks.watch(self)
         request = {
             "op": "build",
             "platform": platform.name,
@@ -104,14 +107,14 @@ class Worker:
             "buffers": platform.buffers,
         }
         try:
-            answer, _ = self._ask(request, [source.encode()], BUILD_S)
+            answer, _ = self._ask(request, [source], BUILD_S)
         except BaseException:
             self.close()
             raise
         self.device = str(answer["device"])
 
     def _start(self, platform: Platform, kernels: int) -> subprocess.Popen[bytes]:
-        folder, libraries = Path(self._folder.name), _prefix() / "lib"
+        folder, libraries = self._folder.path, _prefix() / "lib"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("OCL_", "OPENCL_", "CL_", "PYTHON"))}
         # A kernel of the same name with other constants must never come out of pyopencl's cache.
         environment["PYOPENCL_NO_CACHE"] = "1"
@@ -173,8 +176,17 @@ class Worker:
         if process is not None:
             process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self._shut_pipes(process)
         self._log.close()
-        self._folder.cleanup()
+        self._folder.remove()
+
+    def after_fork(self) -> None:
+        """The process serves the one that started it; only its pipes came along, and would keep it alive."""
+        self._shut_pipes(self._process)
+        self._process.returncode = 0  # it isn't a child of this process
+        self._log.close()
+
+    def _shut_pipes(self, process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()

@@ -5,21 +5,25 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 
 from cuvil_hw import data, dtypes
+from cuvil_hw.adapters.agilex.record import AgilexRecord
 from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.runtime.forks import Turn
+from cuvil_hw.runtime.record import check_seal, read
+from cuvil_hw.runtime.scratch import Library
 
 _QUIET = ("-Wno-attributes", "-Wno-unknown-pragmas")
-FLAGS = ("-std=c++17", "-O2", *EXACT, "-fPIC", "-shared", *_QUIET)
+# Without unique symbols each library has pipes of its own.
+FLAGS = ("-std=c++17", "-O2", *EXACT, "-fPIC", "-shared", "-fno-gnu-unique", *_QUIET)
 _ERROR_BYTES = 1024
 MOST_SAMPLES = 64
 
@@ -42,19 +46,21 @@ class SyclSimulator:
 
 def build(program: DeviceProgram) -> Path:
     """The shared library of a program's SYCL source."""
-    project, top = program.info["project"], program.info["top"]
+    record = read(AgilexRecord, program)
+    project, top = record.project, record.top
     count = len(program.inputs) + len(program.outputs)
     kinds = [p.dtype for p in (*program.inputs, *program.outputs)]
     args = [
         f"static_cast<{'const ' if n < len(program.inputs) else ''}{_container(kinds[n])} *>(ports[{n}])"
         for n in range(count)
     ]
-    source = program.folder / "src" / f"{project}.sycl.cpp"
+    source = (program.folder / "src" / f"{project}.sycl.cpp").read_bytes()
+    check_seal(source, program)
     runner = (
         f'#include "{project}.sycl.cpp"\n#include <cuvil_sycl_runner.h>\n\n'
         f"CUVIL_SYCL_RUNNER({top}(queue, samples, {', '.join(args)}))\n"
     )
-    files = {f"{project}.sycl.cpp": source.read_bytes(), "runner.cpp": runner.encode()}
+    files = {f"{project}.sycl.cpp": source, "runner.cpp": runner.encode()}
     include = data.folder("sim") / "sycl"
     argv = ("g++", *FLAGS, "-I.", f"-I{include}", "runner.cpp", "-o", "design.so")
     command = Command(argv, "compile SYCL for the host", "install it (Debian: apt-get install g++)")
@@ -75,24 +81,28 @@ class LoadedSycl:
     """One design, loaded into this process; runs of several threads take turns."""
 
     def __init__(self, library: Path, program: DeviceProgram) -> None:
-        self._lib = ctypes.CDLL(str(library))
+        self._library = Library(library, program.name)
         self._program = program
-        self._lock = threading.Lock()
+        self._closed = False
+        self._turn = Turn()
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         samples = int(inputs[0].shape[0])
         packed, results = packed_for(self._program, inputs)
         start = perf_counter()
-        with self._lock:
+        with self._turn.lock:
+            if self._closed:
+                raise DeviceError(f"{self._program.name}: is closed; load it again")
             for at in range(0, samples, MOST_SAMPLES):
                 self._call([a[at : at + MOST_SAMPLES] for a in (*packed, *results)])
         seconds = perf_counter() - start
-        return unpacked(self._program, results), seconds
+        return unpacked(results), seconds
 
     def _call(self, arrays: Sequence[Array]) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         error = ctypes.create_string_buffer(_ERROR_BYTES)
-        if self._lib.cuvil_sycl_run(pointers, ctypes.c_int(len(arrays[0])), error, ctypes.c_long(_ERROR_BYTES)) != 0:
+        run = self._library.functions.cuvil_sycl_run
+        if run(pointers, ctypes.c_int(len(arrays[0])), error, ctypes.c_long(_ERROR_BYTES)) != 0:
             text = error.value.decode(errors="replace")
             raise DeviceError(f"simulation of {self._program.name} failed: {text}")
 
@@ -100,4 +110,6 @@ class LoadedSycl:
         return {}
 
     def close(self) -> None:
-        """Nothing to free: a library stays in its process."""
+        with self._turn.lock:
+            self._closed = True
+            self._library.close()

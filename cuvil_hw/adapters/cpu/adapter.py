@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -14,6 +14,7 @@ from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.cpu import cost
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of, open_device
 from cuvil_hw.adapters.cpu.layout import place
+from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.compilers import CCompiler
 from cuvil_hw.errors import Refusal, Unsupported
@@ -24,11 +25,12 @@ from cuvil_hw.render.cfamily import render_functions, render_tables, symbols
 from cuvil_hw.render.lang import C99
 from cuvil_hw.render.names import Names, comment_lines
 from cuvil_hw.runtime.device import Device
+from cuvil_hw.runtime.record import info_of, seal
 from cuvil_hw.schedule.apply import Nest, apply
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.memory import plan_memory
+from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
 
 if TYPE_CHECKING:
@@ -93,6 +95,18 @@ class CpuAdapter:
         layouts = place(graph).layouts
         constants = [b for b in graph.buffers.values() if b.role == "const"]
         memory = plan_memory(graph)
+        compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
+        record = CpuRecord(
+            abi_version=ABI_VERSION,
+            abi={"machine": machine_of(compiler.program), "system": "linux"},
+            machine=machine_of(compiler.program),
+            march=march,
+            workspace_bytes=memory.size_bytes,
+            constants=tuple(
+                Constant(b.digest, tuple(layouts.get(b.name, range(b.type.rank))), buffer_bytes(b)) for b in constants
+            ),
+        )
+        info = info_of(record)
         text = "\n".join(
             part
             for part in (
@@ -101,10 +115,10 @@ class CpuAdapter:
                 render_tables(module, C99, _store(graph)),
                 render_functions(module, C99),
                 _entry(module, graph, memory.offset_bytes, [b.name for b in constants]),
+                _seal(info, graph),
             )
             if part
         )
-        compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
         options = (*compiler.optimised(level_of(profile)), *compiler.exact(), *QUIET, *compiler.machine(march))
         link = ("-fPIC", "-shared", "-Wl,--build-id=none", "-o", LIBRARY, SOURCE, "-lm")
         command = Command((*compiler.command, "-std=c99", *options, *link), "compile the generated C", compiler.remedy)
@@ -112,16 +126,7 @@ class CpuAdapter:
             files={SOURCE: text.encode()},
             commands=(command,),
             products=(LIBRARY,),
-            info={
-                "abi_version": ABI_VERSION,
-                "abi": {"machine": machine_of(compiler.program), "system": "linux"},
-                "machine": machine_of(compiler.program),
-                "march": march,
-                "workspace_bytes": memory.size_bytes,
-                "constants": [
-                    {"digest": b.digest, "order": list(layouts.get(b.name, range(b.type.rank)))} for b in constants
-                ],
-            },
+            info=info,
         )
 
     def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
@@ -129,6 +134,11 @@ class CpuAdapter:
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)
+
+
+def _seal(info: Mapping[str, Any], graph: KernelGraph) -> str:
+    """Which record the code was generated with (runtime/record.py)."""
+    return f'const char cuvil_record[] = "{seal(info, *graph.ports())}";\n'
 
 
 def _store(graph: KernelGraph) -> ConstantStore:

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_hw.adapters.cpu.record import CpuRecord
 from cuvil_hw.dtypes import to_numpy
-from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
+from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded
 from cuvil_hw.runtime.null import NullLoaded
+from cuvil_hw.runtime.record import check_seal, read
+from cuvil_hw.runtime.scratch import load_library
 
 ABI_VERSION = 1
 LIBRARY = "model.so"
@@ -63,17 +66,21 @@ class CpuDevice:
         loaded, ArtifactError when the program's parts don't go together."""
         if self.interface == "null":
             return NullLoaded(program)
-        machine, march = str(program.info.get("machine", platform.machine())), str(program.info.get("march", ""))
-        if machine != platform.machine():
-            raise DeviceError(_foreign(program.name, machine))
-        lacking = [f for f in CPU_FLAGS.get(march, ()) if f not in cpu_flags()]
+        record = read(CpuRecord, program)
+        if record.machine != platform.machine():
+            raise DeviceError(_foreign(program.name, record.machine))
+        lacking = [f for f in CPU_FLAGS.get(record.march, ()) if f not in cpu_flags()]
         if lacking:
             raise DeviceError(
-                f"{program.name}: was compiled for {march}, but this processor lacks {', '.join(lacking)}; "
+                f"{program.name}: was compiled for {record.march}, but this processor lacks {', '.join(lacking)}; "
                 "compile it with a profile whose `march` this processor has"
             )
-        constants = [_ordered(program, entry) for entry in program.info.get("constants", [])]
-        return _Library(program, constants, int(program.info.get("workspace_bytes", 0)))
+        # Aligned, as the compiler takes for granted.
+        constants = [
+            np.require(program.constants[c.digest].transpose(c.order), requirements=["C", "A"])
+            for c in record.constants
+        ]
+        return _Library(program, constants, record.workspace_bytes)
 
     def usable(self) -> str | None:
         return None
@@ -89,23 +96,17 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(lines[0]) if lines else frozenset()
 
 
-def _ordered(program: DeviceProgram, entry: Mapping[str, Any]) -> Array:
-    """A constant with its dimensions in the order that the program reads them in."""
-    digest = str(entry["digest"])
-    if digest not in program.constants:
-        raise ArtifactError(f"{program.name}: constant {digest} is missing; compile the model again")
-    return np.ascontiguousarray(program.constants[digest].transpose([int(d) for d in entry["order"]]))
-
-
 class _Library:
     """The loaded library and the memory that its calls work in, one piece for each call that runs at a time."""
 
     def __init__(self, program: DeviceProgram, constants: Sequence[Array], workspace_bytes: int) -> None:
         path = program.folder / LIBRARY
+        if path.is_file():
+            check_seal(path.read_bytes(), program)
+        library = load_library(path, program.name)
         try:
-            library = ctypes.CDLL(str(path))
             abi, self._run = library.cuvil_abi_version, library.cuvil_run
-        except (OSError, AttributeError) as e:
+        except AttributeError as e:
             raise DeviceError(f"{program.name}: {path} can't be loaded: {e}; compile the model again") from e
         if abi() != ABI_VERSION:
             raise DeviceError(
@@ -132,7 +133,9 @@ class _Library:
         step = [a.nbytes // max(n, 1) for a in inputs], [a.nbytes // max(n, 1) for a in outputs]
         given, made = (ctypes.c_void_p * len(inputs))(), (ctypes.c_void_p * len(outputs))()
         with self._lock:
-            workspace = self._free.pop() if self._free else np.empty(self._bytes + _ALIGN, np.uint8)
+            workspace = self._free.pop() if self._free else None
+        if workspace is None:
+            workspace = self._workspace()
         scratch = -(-workspace.ctypes.data // _ALIGN) * _ALIGN
         start = time.perf_counter()
         for sample in range(n):
@@ -145,6 +148,12 @@ class _Library:
         with self._lock:
             self._free.append(workspace)
         return outputs, seconds
+
+    def _workspace(self) -> Array:
+        try:
+            return np.empty(self._bytes + _ALIGN, np.uint8)
+        except MemoryError as e:
+            raise DeviceError(f"{self._program.name}: no {self._bytes:,} bytes of memory for a call") from e
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}

@@ -8,10 +8,12 @@ from typing import Any
 
 from cuvil_hw.adapters.cuda import gpu
 from cuvil_hw.adapters.cuda.program import CudaProgram
+from cuvil_hw.adapters.cuda.record import CudaRecord
 from cuvil_hw.adapters.cuda.simulator import SimulatedDriver, build_simulator
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime.device import Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
+from cuvil_hw.runtime.record import check_seal, read
 
 SOURCE = "model.cu"
 
@@ -49,6 +51,8 @@ class Simulator:
 
     def load(self, program: DeviceProgram) -> CudaProgram:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed."""
-        kernels = [str(entry["symbol"]) for entry in program.info["launches"]]
-        library = build_simulator((program.folder / SOURCE).read_bytes(), kernels, checked=self._checked)
+        source = (program.folder / SOURCE).read_bytes()
+        check_seal(source, program)
+        kernels = [launch.symbol for launch in read(CudaRecord, program).launches]
+        library = build_simulator(source, kernels, checked=self._checked)
         return CudaProgram(program, SimulatedDriver(library, checked=self._checked))

@@ -10,16 +10,21 @@ from typing import Any
 
 from cuvil_hw.adapters.cuda.nvrtc import REMEDY, compile_source
 from cuvil_hw.adapters.cuda.program import CudaProgram, Launch
+from cuvil_hw.adapters.cuda.record import CudaRecord
 from cuvil_hw.errors import DeviceError, ToolNotFound
 from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.runtime.forks import OneProcess
+from cuvil_hw.runtime.record import check_seal, read
 
 SOURCE = "model.cu"
 # Graphs of different batch sizes that are kept; a caller with more of them captures again.
 _GRAPHS = 16
+_gpu = OneProcess("the GPU")
 
 
 def open_gpu(target: str) -> Gpu:
     """The first GPU. Raises ToolNotFound without cuda-python or a driver, DeviceError without a GPU."""
+    _gpu.enter()
     api = _api()
     device = _do(api, api.cuDeviceGet(0))[0]
     text = bytes(_do(api, api.cuDeviceGetName(128, device))[0])
@@ -71,7 +76,10 @@ class Gpu:
                 kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             )
         )
-        code = compile_source((program.folder / SOURCE).read_bytes(), f"sm_{major}{minor}", machine_code=True)
+        source = (program.folder / SOURCE).read_bytes()
+        check_seal(source, program)
+        read(CudaRecord, program)  # before anything of it is compiled
+        code = compile_source(source, f"sm_{major}{minor}", machine_code=True)
         return CudaProgram(program, GpuDriver(api, self.device, code))
 
 
@@ -94,7 +102,8 @@ class GpuDriver:
         return _do(self._api, answer)
 
     def _enter(self) -> None:
-        """Contexts are current per thread."""
+        """Contexts are current per thread. Raises DeviceError in a forked process."""
+        _gpu.enter()
         self._do(self._api.cuCtxSetCurrent(self._context))
 
     def allocate(self, size: int) -> int:
@@ -111,12 +120,17 @@ class GpuDriver:
     def upload(self, address: int, array: Array) -> None:
         self._enter()
         if array.nbytes:
-            self._do(self._api.cuMemcpyHtoD(address, array.ctypes.data, array.nbytes))
+            # On the stream of the launches: a copy from pageable memory on the default stream may return before its
+            # bytes have arrived (CUDA driver API, "API synchronization behavior"), and this stream, which is a
+            # non-blocking one, doesn't wait for that one. The array is the caller's, so it has to be read by then.
+            self._do(self._api.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, self._stream))
+            self._do(self._api.cuStreamSynchronize(self._stream))
 
     def download(self, array: Array, address: int) -> None:
         self._enter()
         if array.nbytes:
-            self._do(self._api.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
+            self._do(self._api.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, self._stream))
+            self._do(self._api.cuStreamSynchronize(self._stream))
 
     def run(self, launches: Sequence[Launch]) -> float:
         if not launches:

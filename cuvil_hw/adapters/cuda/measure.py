@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cuvil_hw.adapters.cuda.nvrtc import compile_source
 from cuvil_hw.errors import BuildFailed, ToolNotFound
+from cuvil_hw.runtime.scratch import Scratch
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -39,12 +38,16 @@ def measure(source: bytes, architecture: str) -> dict[str, Figures]:
             "ptxas", "measure registers and spills of CUDA kernels",
             "install the CUDA toolkit (or pip install nvidia-cuda-nvcc) and put ptxas on PATH",
         )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="cuvil-ptxas-") as folder:
-        (Path(folder) / "model.ptx").write_bytes(ptx.rstrip(b"\0"))
+    scratch = Scratch("cuvil-ptxas-")
+    try:
+        (scratch.path / "model.ptx").write_bytes(ptx.rstrip(b"\0"))
         argv = ["ptxas", f"-arch={architecture}", "-v", "model.ptx", "-o", "model.cubin"]
         done = subprocess.run(
-            argv, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S
-        )
+            argv, cwd=scratch.path, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+        )  # fmt: skip
+    finally:
+        scratch.remove()
     if done.returncode != 0:
         raise BuildFailed(argv, done.returncode, done.stderr)
     return parse(done.stderr)

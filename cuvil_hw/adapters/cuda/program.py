@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from cuvil_hw.adapters.cuda.record import CudaRecord, LaunchRecord
 from cuvil_hw.dtypes import to_numpy
-from cuvil_hw.errors import ArtifactError, DeviceError
+from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.runtime.forks import Turn
+from cuvil_hw.runtime.record import read
 
 # Numbers of elements are ints in the kernels, and count all samples of a launch.
 MAX_ELEMENTS = 1 << 30
-GRID_BLOCKS = (1 << 31) - 1
+# Threads are numbered by ints too, and a thread adds the number of all threads to that of its last element.
+MAX_THREADS = 1 << 30
 # Samples of one launch are limited so that what they need together stays below this.
 BATCH_BYTES = 1 << 30
 
@@ -58,22 +61,21 @@ class CudaProgram:
 
     def __init__(self, program: DeviceProgram, driver: Driver) -> None:
         """Raises ArtifactError when the program's parts don't go together, DeviceError when memory runs out."""
-        self._program, self._driver, self._info = program, driver, program.info
-        self._lock, self._closed = threading.Lock(), False
+        self._program, self._driver = program, driver
+        self._turn, self._closed = Turn(), False
         self._capacity = 0
         self._addresses: dict[str, int] = {}
         self._owned: list[int] = []
         self._constants: dict[str, int] = {}
         try:
-            for name, digest in self._info["constants"].items():
-                self._constants[name] = self._constant(str(digest))
+            self._record = read(CudaRecord, program)
+            for name, digest in self._record.constants.items():
+                self._constants[name] = self._constant(digest)
         except BaseException:
             self.close()
             raise
 
     def _constant(self, digest: str) -> int:
-        if digest not in self._program.constants:
-            raise ArtifactError(f"{self._program.name}: constant {digest} is missing; compile the model again")
         array = np.ascontiguousarray(self._program.constants[digest])
         address = self._driver.allocate(array.nbytes)
         self._driver.upload(address, array)
@@ -84,7 +86,7 @@ class CudaProgram:
         samples = int(inputs[0].shape[0]) if inputs else 1
         outputs = [np.empty((samples, *p.shape), to_numpy(p.dtype)) for p in self._program.outputs]
         seconds = 0.0
-        with self._lock:
+        with self._turn.lock:
             if self._closed:
                 raise DeviceError(f"{self._program.name}: is closed")
             most = self._most()
@@ -95,55 +97,51 @@ class CudaProgram:
 
     def _most(self) -> int:
         """Samples that one launch may take."""
-        largest = max(int(self._info["largest"]), 1)
-        each = int(self._info["arena_bytes"]) + sum(
-            int(self._info["bytes"][n]) for n in (*self._info["inputs"], *self._info["outputs"])
-        )
-        return max(1, min(MAX_ELEMENTS // largest, BATCH_BYTES // max(each, 1)))
+        record = self._record
+        each = record.arena_bytes + sum(record.bytes[n] for n in (*record.inputs, *record.outputs))
+        return max(1, min(MAX_ELEMENTS // max(record.largest, 1), BATCH_BYTES // max(each, 1)))
 
     def _part(self, inputs: Sequence[Array], outputs: Sequence[Array], samples: int) -> float:
         self._room(samples)
-        for name, array in zip(self._info["inputs"], inputs, strict=True):
+        for name, array in zip(self._record.inputs, inputs, strict=True):
             self._driver.upload(self._addresses[name], np.ascontiguousarray(array))
-        launches = [made for entry in self._info["launches"] if (made := self._launch(entry, samples)) is not None]
+        launches = [made for entry in self._record.launches if (made := self._launch(entry, samples)) is not None]
         seconds = self._driver.run(launches)
-        for name, array in zip(self._info["outputs"], outputs, strict=True):
+        for name, array in zip(self._record.outputs, outputs, strict=True):
             self._driver.download(array, self._addresses[name])
         return seconds
 
-    def _launch(self, entry: Mapping[str, Any], samples: int) -> Launch | None:
-        rows, tile, times = int(entry["rows"]), int(entry["tile"]), int(entry["times"])
-        if entry["sampled"]:
-            blocks = -(-rows * samples // tile) * times
+    def _launch(self, entry: LaunchRecord, samples: int) -> Launch | None:
+        if entry.sampled:
+            blocks = -(-entry.rows * samples // entry.tile) * entry.times
         else:
-            blocks = -(-rows // tile) * times * samples
+            blocks = -(-entry.rows // entry.tile) * entry.times * samples
         if blocks == 0:
             return None
-        buffers = tuple((n, self._address(n), self._size(n, samples)) for n in entry["buffers"])
+        buffers = tuple((n, self._address(n), self._size(n, samples)) for n in entry.buffers)
         # Kernels loop over what a grid can't hold.
-        blocks = min(blocks, GRID_BLOCKS)
-        threads, cooperative = int(entry["threads"]), bool(entry["cooperative"])
-        return Launch(entry["symbol"], entry["kernel"], blocks, threads, buffers, samples, cooperative)
+        blocks = min(blocks, MAX_THREADS // entry.threads)
+        return Launch(entry.symbol, entry.kernel, blocks, entry.threads, buffers, samples, entry.cooperative)
 
     def _address(self, name: str) -> int:
         return self._constants[name] if name in self._constants else self._addresses[name]
 
     def _size(self, name: str, samples: int) -> int:
-        return int(self._info["bytes"][name]) * (1 if name in self._constants else samples)
+        return self._record.bytes[name] * (1 if name in self._constants else samples)
 
     def _room(self, samples: int) -> None:
         """Memory for that many samples at once; exactly that many where buffers are watched."""
         if samples == self._capacity or (samples < self._capacity and not self._driver.isolated):
             return
         self._release()
-        for name in (*self._info["inputs"], *self._info["outputs"]):
+        for name in (*self._record.inputs, *self._record.outputs):
             self._addresses[name] = self._own(self._size(name, samples))
-        temporaries: Mapping[str, int] = self._info["temporaries"]
+        temporaries = self._record.temporaries
         if self._driver.isolated:
             self._addresses.update({n: self._own(self._size(n, samples)) for n in temporaries})
         elif temporaries:
-            arena = self._own(int(self._info["arena_bytes"]) * samples)
-            self._addresses.update({n: arena + int(offset) * samples for n, offset in temporaries.items()})
+            arena = self._own(self._record.arena_bytes * samples)
+            self._addresses.update({n: arena + offset * samples for n, offset in temporaries.items()})
         self._capacity = samples
 
     def _own(self, size: int) -> int:
@@ -160,7 +158,7 @@ class CudaProgram:
         return {}
 
     def close(self) -> None:
-        with self._lock:
+        with self._turn.lock:
             if self._closed:
                 return
             self._closed = True

@@ -13,7 +13,6 @@ import mmap
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +28,13 @@ from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import BuildFailed, DeviceError, ToolNotFound
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.forks import Turn
+from cuvil_hw.runtime.scratch import Library
 
 LIBRARY = "kernels.so"
 _REMEDY = "install g++ (Debian and Ubuntu: apt install g++)"
 _PURPOSE = "simulate CUDA kernels"
-_BASE = ("-std=c++17", "-fPIC", *EXACT, "-w")
+_BASE = ("-std=c++17", "-fPIC", *EXACT, "-fno-gnu-unique", "-w")
 _FAST = ("-O2",)
 # The order of definitions is kept, so that a strip which may not be touched lies between any two shared arrays.
 _CHECK = ("-O1", "-g", "-DCUVIL_SIM_CHECK", "-fno-toplevel-reorder")
@@ -41,7 +42,7 @@ _ERROR_BYTES = 4096
 # Address space between buffers of the checking build: an index that is far off still hits nothing.
 _GAP_BYTES = 1 << 26
 # Shared arrays are there once in a process.
-_TURN = threading.Lock()
+_TURN = Turn()
 _SHARED = re.compile(r"_ZZ(\d+)(\w+)")
 
 
@@ -126,7 +127,8 @@ class SimulatedDriver:
 
     def __init__(self, library: Path, *, checked: bool) -> None:
         self.isolated = checked
-        self._lib = ctypes.CDLL(str(library))
+        self._library = Library(library, "the simulator of a CUDA program")
+        self._lib = self._library.functions
         self._memory: dict[int, Any] = {}
         if checked:
             self._tell_symbols(*symbols_of(library))
@@ -171,7 +173,7 @@ class SimulatedDriver:
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
     def run(self, launches: Sequence[Launch]) -> float:
-        with _TURN:
+        with _TURN.lock:
             start = perf_counter()
             for launch in launches:
                 self._launch(launch)
@@ -196,5 +198,6 @@ class SimulatedDriver:
             raise DeviceError(f"kernel {launch.kernel}: {error.value.decode(errors='replace')}")
 
     def close(self) -> None:
-        """A library stays in its process."""
-        self._memory.clear()
+        with _TURN.lock:
+            self._memory.clear()
+            self._library.close()

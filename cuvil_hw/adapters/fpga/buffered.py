@@ -9,7 +9,8 @@ from xdsl.dialects import func
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.fpga.process import meets_after, process
-from cuvil_hw.adapters.fpga.stage import Stage, physical
+from cuvil_hw.adapters.fpga.stage import Stage
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.expr import Iter, Load, Reduce
 from cuvil_hw.schedule.emit import Emitter, Env, Tables

@@ -13,7 +13,8 @@ from xdsl.ir import Block, Region, SSAValue
 from cuvil_hw.adapters.fpga import cost, fifo, fold, process
 from cuvil_hw.adapters.fpga.buffered import buffered
 from cuvil_hw.adapters.fpga.fifo import Counts, Edge
-from cuvil_hw.adapters.fpga.stage import Stage, classify, physical
+from cuvil_hw.adapters.fpga.stage import Stage, classify
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.adapters.fpga.window import ring, window
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2

@@ -9,7 +9,8 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.fpga.rom import gather, indexed_by_data
-from cuvil_hw.adapters.fpga.stage import Stage, physical
+from cuvil_hw.adapters.fpga.stage import Stage
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.ir.expr import Iter, Load, Lookup
 from cuvil_hw.schedule.emit import Emitter, Env
 from cuvil_hw.schedule.kernel import KernelGraph

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.builtin import AnyFloat, MemRefType
 from xdsl.ir import Attribute
 
-from cuvil_hw.adapters.fpga.stage import physical
+from cuvil_hw.adapters.fpga.record import PortRecord
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.ir.level2 import StreamType
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 
@@ -26,19 +27,19 @@ def project_name(graph: KernelGraph) -> str:
 
 
 def facts(graph: KernelGraph) -> dict[str, Any]:
-    """What a plan's `info` tells a device: top function, project, ports with their streaming order, layers."""
+    """The fields of a DesignRecord."""
+    inputs, outputs = (tuple(_port(graph.buffers[b]) for b in names) for names in (graph.inputs, graph.outputs))
     return {
         "top": TOP,
         "project": project_name(graph),
-        "inputs": [_port(graph.buffers[b]) for b in graph.inputs],
-        "outputs": [_port(graph.buffers[b]) for b in graph.outputs],
-        "layers": [k.name for k in graph.kernels],
+        "inputs": inputs,
+        "outputs": outputs,
+        "layers": tuple(k.name for k in graph.kernels),
     }
 
 
-def _port(buffer: Buffer) -> dict[str, Any]:
-    order = list(physical(buffer.type.rank))
-    return {"name": buffer.name, "shape": list(buffer.type.shape), "dtype": buffer.type.dtype, "order": order}
+def _port(buffer: Buffer) -> PortRecord:
+    return PortRecord(buffer.name, buffer.type.shape, buffer.type.dtype, physical(buffer.type.rank))
 
 
 def has_floats(module: ModuleOp) -> bool:

@@ -13,16 +13,12 @@ from functools import cached_property
 from math import prod
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, affine, const
 from cuvil_hw.ir.traverse import rewrite, walk
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.types import TensorType
-
-
-def physical(rank: int) -> tuple[int, ...]:
-    """Order in which a stream carries the dimensions of a tensor: channels (dimension 1) last."""
-    return tuple(range(rank)) if rank < 3 else (0, *range(2, rank), 1)
 
 
 def channels(type: TensorType) -> int:

@@ -10,21 +10,25 @@ from cuvil_hw import dtypes
 from cuvil_hw.runtime.device import Array, DeviceProgram
 
 
+def physical(rank: int) -> tuple[int, ...]:
+    """Order in which a stream carries the dimensions of a tensor: channels (dimension 1) last."""
+    return tuple(range(rank)) if rank < 3 else (0, *range(2, rank), 1)
+
+
 def packed_for(program: DeviceProgram, inputs: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Inputs (N, *shape) as they cross, and room for the outputs as they do. The plan's info has each port's order."""
-    samples, info = len(inputs[0]), program.info
-    packed = [_permuted(a, [d + 1 for d in about["order"]]) for a, about in zip(inputs, info["inputs"], strict=True)]
+    """Inputs (N, *shape) as they cross, and room for the outputs as they do."""
+    samples = len(inputs[0])
+    packed = [_permuted(a, [d + 1 for d in physical(a.ndim - 1)]) for a in inputs]
     room = [
-        np.empty((samples, *(port.shape[d] for d in about["order"])), dtypes.to_numpy(port.dtype))
-        for port, about in zip(program.outputs, info["outputs"], strict=True)
+        np.empty((samples, *(port.shape[d] for d in physical(len(port.shape)))), dtypes.to_numpy(port.dtype))
+        for port in program.outputs
     ]
     return packed, room
 
 
-def unpacked(program: DeviceProgram, outputs: Sequence[Array]) -> list[Array]:
+def unpacked(outputs: Sequence[Array]) -> list[Array]:
     """Outputs that crossed, as arrays (N, *shape)."""
-    orders = [[int(d) + 1 for d in np.argsort(about["order"])] for about in program.info["outputs"]]
-    return [_permuted(a, order) for a, order in zip(outputs, orders, strict=True)]
+    return [_permuted(a, [int(d) + 1 for d in np.argsort(physical(a.ndim - 1))]) for a in outputs]
 
 
 def _permuted(array: Array, order: Sequence[int]) -> Array:

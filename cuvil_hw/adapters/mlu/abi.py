@@ -56,6 +56,7 @@ CNRT4 = Abi(
             Call("cnrt", "cnrtGetDeviceHandle", ("out device", "i32 ordinal")),
             Call("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),
         ),
+        "enter": (Call("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),),  # a device is current in one thread only
         **_MEMORY,
         "make queue": (Call("cnrt", "cnrtCreateQueue", ("out queue",)),),
         "destroy queue": (Call("cnrt", "cnrtDestroyQueue", ("ptr queue",)),),
@@ -91,7 +92,7 @@ CNRT6 = Abi(
         **_MEMORY,
         "make queue": (Call("cnrt", "cnrtQueueCreate", ("out queue",)),),
         "destroy queue": (Call("cnrt", "cnrtQueueDestroy", ("ptr queue",)),),
-        "load": (Call("cndrv", "cnModuleLoad", ("text path", "out module")),),
+        "load": (Call("cndrv", "cnModuleLoadFatBinary", ("ptr image", "out module")),),
         "unload": (Call("cndrv", "cnModuleUnload", ("ptr module",)),),
         "find": (Call("cndrv", "cnModuleGetKernel", ("ptr module", "text symbol", "out kernel")),),
         "launch": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -12,17 +11,21 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.adapters.mlu.abi import ATTRIBUTE_NRAM_BYTES, GENERATIONS
+from cuvil_hw.adapters.mlu.record import BufferRecord, MluRecord
 from cuvil_hw.adapters.mlu.shim import Program, Runtime
 from cuvil_hw.adapters.mlu.simulator import Chip, build_libraries, build_module, chip
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.dtypes import to_numpy
-from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
+from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram, Loaded
+from cuvil_hw.runtime.forks import OneProcess, Turn
 from cuvil_hw.runtime.null import NullDevice
+from cuvil_hw.runtime.record import check_seal, read
 
 MODEL = "model.mlu"
 INTERFACES = ("hw", "sim", "null")
+_card = OneProcess("the MLU card")
 _CNCC = "install Cambricon's Neuware and put its bin folder on PATH"
 
 
@@ -59,15 +62,20 @@ class MluDevice:
     def load(self, program: DeviceProgram) -> Loaded:
         """Raises ToolNotFound (g++; or the vendor's libraries and compiler), BuildFailed, DeviceError."""
         source = (program.folder / MODEL).read_bytes()
-        symbols = [str(k["symbol"]) for k in program.info["kernels"]]
+        check_seal(source, program)
+        record = read(MluRecord, program)
+        symbols = [k.symbol for k in record.kernels]
         if self.interface == "sim":
             libraries = build_libraries(self._card)
             runtime = Runtime(GENERATIONS[self._card.cnrt], libraries)
             product = build_module(source, MODEL, symbols, self._card, libraries)
         else:
+            _card.enter()
             runtime = Runtime(GENERATIONS[self._card.cnrt])
             product = self._compile(source)
-        return LoadedProgram(runtime, product, program, self._card)
+        return LoadedProgram(
+            runtime, product, program, record, self._card, None if self.interface == "sim" else _card
+        )
 
     def _compile(self, source: bytes) -> Path:
         """Options as in public build files of Cambricon's own kernels; never run here, there is no cncc to run."""
@@ -88,27 +96,48 @@ class MluDevice:
 class LoadedProgram:
     """A program's kernels and buffers on a device. Samples run one after another; threads take turns."""
 
-    def __init__(self, runtime: Runtime, product: Path, program: DeviceProgram, card: Chip) -> None:
-        self._runtime, self._program = runtime, program
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        runtime: Runtime,
+        product: Path,
+        program: DeviceProgram,
+        record: MluRecord,
+        card: Chip,
+        owner: OneProcess | None,
+    ) -> None:
+        self._runtime, self._program, self._record, self._owner = runtime, program, record, owner
+        self._turn = Turn()
         self._closed = False
         self._memory: list[int] = []
+        self._queue = 0
+        self._kernels: Program | None = None
         self._context = runtime.do("open", ordinal=0)
+        try:
+            self._load(product, card)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, product: Path, card: Chip) -> None:
+        runtime, record = self._runtime, self._record
         self._enter()
         if runtime.has("attribute"):
             has = runtime.do("attribute", number=ATTRIBUTE_NRAM_BYTES, ordinal=0)["value"] & 0xFFFFFFFF
             if has < card.nram_bytes:
                 raise DeviceError(
-                    f"{program.name}: was compiled for {card.nram_bytes:,} bytes of NRAM, this card has {has:,}; set "
-                    "`nram` in the profile and compile it again"
+                    f"{self._program.name}: was compiled for {card.nram_bytes:,} bytes of NRAM, this card has {has:,}; "
+                    "set `nram` in the profile and compile it again"
                 )
-        kernels = program.info["kernels"]
-        self._kernels = Program(runtime, product, [k["symbol"] for k in kernels]) if kernels else None
+        if record.kernels:
+            self._kernels = Program(runtime, product, [k.symbol for k in record.kernels])
         self._queue = runtime.do("make queue")["queue"]
-        workspace = self._allocate(int(program.info["workspace_bytes"]))
-        self._at = {n: self._place(n, b, workspace) for n, b in program.info["buffers"].items()}
+        workspace = self._allocate(record.workspace_bytes)
+        self._at = {n: self._place(b, workspace) for n, b in record.buffers.items()}
 
     def _enter(self) -> None:
+        """Devices and contexts are current per thread. Raises DeviceError in a process forked from a card's."""
+        if self._owner is not None:
+            self._owner.enter()
         self._runtime.do("enter", **self._context)
 
     def _allocate(self, size: int) -> int:
@@ -116,15 +145,12 @@ class LoadedProgram:
         self._memory.append(address)
         return address
 
-    def _place(self, name: str, buffer: Mapping[str, Any], workspace: int) -> int:
-        if "at" in buffer:
-            return workspace + int(buffer["at"])
-        address = self._allocate(int(buffer["bytes"]))
-        if "digest" in buffer:
-            digest = str(buffer["digest"])
-            if digest not in self._program.constants:
-                raise ArtifactError(f"{self._program.name}: constant {digest} is missing; compile the model again")
-            self._upload(address, np.ascontiguousarray(self._program.constants[digest]))
+    def _place(self, buffer: BufferRecord, workspace: int) -> int:
+        if buffer.at >= 0:
+            return workspace + buffer.at
+        address = self._allocate(buffer.bytes)
+        if buffer.digest:
+            self._upload(address, np.ascontiguousarray(self._program.constants[buffer.digest]))
         return address
 
     def _upload(self, address: int, array: Array) -> None:
@@ -132,7 +158,7 @@ class LoadedProgram:
             self._runtime.do("upload", device=address, host=array.ctypes.data, bytes=array.nbytes)
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
-        with self._lock:
+        with self._turn.lock:
             if self._closed:
                 raise DeviceError(f"{self._program.name}: is closed")
             self._enter()
@@ -146,10 +172,10 @@ class LoadedProgram:
             for port, array in zip(self._program.inputs, inputs, strict=True):
                 self._upload(self._at[port.name], array[sample, ...])
             start = perf_counter()
-            for kernel in self._program.info["kernels"]:
+            for kernel in self._record.kernels:
                 assert self._kernels is not None
-                pointers = [self._at[b] for b in kernel["args"]]
-                self._kernels.launch(kernel["symbol"], int(kernel["tasks"]), pointers, self._queue)
+                pointers = [self._at[b] for b in kernel.args]
+                self._kernels.launch(kernel.symbol, kernel.tasks, pointers, self._queue)
             self._runtime.do("wait", queue=self._queue)
             seconds += perf_counter() - start
             for port, array in zip(self._program.outputs, outputs, strict=True):
@@ -163,13 +189,14 @@ class LoadedProgram:
         return {}
 
     def close(self) -> None:
-        with self._lock:
+        with self._turn.lock:
             if self._closed:
                 return
             self._closed = True
             self._enter()
             for address in self._memory:
                 self._runtime.do("free", address=address)
-            self._runtime.do("destroy queue", queue=self._queue)
+            if self._queue:
+                self._runtime.do("destroy queue", queue=self._queue)
             if self._kernels is not None:
                 self._kernels.close()

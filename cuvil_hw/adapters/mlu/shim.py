@@ -97,7 +97,9 @@ class Program:
             self._library = ctypes.CDLL(str(path))
             self.kernels = {s: _address(self._library, s, path) for s in symbols}
         else:
-            self._module = runtime.do("load", path=str(path).encode())["module"]
+            self._image = path.read_bytes()  # may be needed as long as the module is
+            address = ctypes.cast(ctypes.c_char_p(self._image), ctypes.c_void_p).value
+            self._module = runtime.do("load", image=address)["module"]
             self.kernels = {s: runtime.do("find", module=self._module, symbol=s.encode())["kernel"] for s in symbols}
 
     def launch(self, symbol: str, tasks: int, pointers: Sequence[int], queue: int) -> None:

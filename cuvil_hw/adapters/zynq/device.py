@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -21,10 +20,12 @@ from cuvil_hw.adapters.zynq.simbuild import FLAGS, build_simulation, host_flags
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.background import Background
 from cuvil_hw.runtime.device import Array, Device, DeviceProgram
+from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.null import NullDevice
+from cuvil_hw.runtime.scratch import Library
 
 _ERROR_BYTES = 4096
-_PART_S = 0.05  # how long a run goes on before it looks for the faster library
+_PART_S = 0.05  # how long a call of the library takes, so that a run can be interrupted
 
 __all__ = ["FLAGS", "LoadedSimulation", "Simulator", "build_simulation", "host_flags", "open_device"]
 
@@ -79,44 +80,49 @@ class LoadedSimulation:
     turns. `faster`: another library of the same design in the making, taken when it is there."""
 
     def __init__(self, library: Path, program: DeviceProgram, faster: Background | None = None) -> None:
-        self._lib = ctypes.CDLL(str(library))
+        # A library of its own: counters and settings are global there.
+        self._library = Library(library, program.name)
         self._program = program
         self._faster = faster
-        self._part = 1  # samples that the first library runs at a time
-        self._lock = threading.Lock()
+        self._part = 1  # samples that go into one call of the library
+        self._turn = Turn()
+        self._closed = False
         self._totals: dict[str, dict[str, int]] = {}
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         samples = int(inputs[0].shape[0])
         packed, results = packed_for(self._program, inputs)
         start = perf_counter()
-        with self._lock:
+        with self._turn.lock:
+            if self._closed:
+                raise DeviceError(f"{self._program.name}: is closed; load it again")
             done = 0
             while done < samples:
                 done += self._run_part(packed, results, done, samples)
-            if samples:
-                self._count()
-        return unpacked(self._program, results), perf_counter() - start
+        return unpacked(results), perf_counter() - start
 
     def _run_part(self, inputs: Sequence[Array], outputs: Sequence[Array], first: int, samples: int) -> int:
-        """Run samples from `first` on, and return how many: all that are left, but few while a faster library is in
-        the making."""
+        """Run samples from `first` on, and return how many: as many as take a moment, so that Ctrl-C needs no longer,
+        nor changing over to a faster library."""
         made = self._faster.result() if self._faster is not None else None
         if made is not None:
-            self._lib, self._faster = ctypes.CDLL(str(made)), None
-        count = samples - first if self._faster is None else min(self._part, samples - first)
+            library, self._library, self._faster = self._library, Library(made, self._program.name), None
+            library.close()
+        functions = self._library.functions
+        count = min(self._part, samples - first)
         part = [a[first : first + count] for a in inputs]
         results = [a[first : first + count] for a in outputs]
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         start = perf_counter()
-        self._lib.cuvil_sim_set_first(ctypes.c_long(first))
-        status = self._lib.cuvil_sim_run(
+        functions.cuvil_sim_set_first(ctypes.c_long(first))
+        status = functions.cuvil_sim_run(
             _pointers(part), _pointers(results), _sizes(part), _sizes(results), ctypes.c_long(count), error,
             ctypes.c_long(_ERROR_BYTES),
         )  # fmt: skip
         if status != 0:
             text = error.value.decode(errors="replace")
             raise DeviceError(f"simulation of {self._program.name} failed: {text}")
+        self._count()
         if count == self._part:  # steer by full parts only
             share = _PART_S / max(perf_counter() - start, 1e-9)
             self._part = max(1, int(count * min(share, 8.0)))
@@ -124,13 +130,14 @@ class LoadedSimulation:
 
     def stall(self, seed: int, percent: int) -> None:
         """Random back-pressure on every stream from now on (libraries built with -DCUVIL_SIM_BOUNDED)."""
-        if self._lib.cuvil_sim_set_stalls(ctypes.c_ulong(seed), ctypes.c_int(percent)) != 0:
+        if self._library.functions.cuvil_sim_set_stalls(ctypes.c_ulong(seed), ctypes.c_int(percent)) != 0:
             raise DeviceError("this simulator was built without bounded streams")
 
     def _count(self) -> None:
+        """Add what the last call of the library counted."""
         layers = self._program.info["layers"]
         low, high = (ctypes.c_long * len(layers))(), (ctypes.c_long * len(layers))()
-        if self._lib.cuvil_sim_counters(low, high, len(layers)) == 0:
+        if self._library.functions.cuvil_sim_counters(low, high, len(layers)) == 0:
             return
         for n, layer in enumerate(layers):
             entry = self._totals.setdefault(layer, {"saturated_low": 0, "saturated_high": 0})
@@ -141,9 +148,12 @@ class LoadedSimulation:
         return {layer: dict(c) for layer, c in self._totals.items()}
 
     def close(self) -> None:
-        """Stop what is still being built. Otherwise nothing to free: a library stays in its process."""
+        """Stop what is still being built, and unload the library."""
         if self._faster is not None:
             self._faster.stop()
+        with self._turn.lock:
+            self._closed = True
+            self._library.close()
 
 
 def _pointers(arrays: Sequence[Array]) -> Any:

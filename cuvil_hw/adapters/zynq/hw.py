@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import tempfile
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
@@ -27,8 +25,12 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.zynq import bitstreams, hwh
 from cuvil_hw.adapters.zynq.hwh import Channel, Wiring
 from cuvil_hw.adapters.zynq.ports import folder_digest, stream_ports
+from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.errors import DeviceError, ToolNotFound
 from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.runtime.forks import OneProcess
+from cuvil_hw.runtime.record import read
+from cuvil_hw.runtime.scratch import Scratch
 
 # Registers of one AXI DMA channel, from its own base, and bits of its status (PG021, direct register mode).
 MM2S, S2MM = 0x00, 0x30
@@ -54,6 +56,7 @@ _LEAST_BYTES = 8192
 
 # One fabric: who programs it or runs on it holds this.
 _fabric = threading.RLock()
+_board = OneProcess("the board")
 
 
 class Board:
@@ -83,6 +86,7 @@ class Board:
         Raises ToolNotFound without pynq, DeviceError when no bitstream is registered, when one doesn't fit or was
         changed, or when the board refuses it."""
         pynq = _pynq(self.name)
+        _board.enter()
         return LoadedBitstream(pynq, program, self._part, self._clock_hz, self._stall_s)
 
 
@@ -173,9 +177,10 @@ class LoadedBitstream:
     def __init__(self, pynq: Any, program: DeviceProgram, part: str, clock_hz: float, stall_s: float) -> None:
         self._pynq, self._name, self._part, self._clock_hz = pynq, program.name, part, clock_hz
         self._stall_s = stall_s
+        read(ZynqRecord, program)
         self._ports = stream_ports(program.info)
         self._design = folder_digest(program.folder, program.info)
-        self._folder = tempfile.TemporaryDirectory(prefix="cuvil-bit-")
+        self._folder = Scratch("cuvil-bit-")
         self._overlay: Any = None
         self._lanes: tuple[list[_Lane], list[_Lane]] = ([], [])
         self._chunk = 0
@@ -190,6 +195,7 @@ class LoadedBitstream:
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         outputs = [np.empty((len(inputs[0]), *p.shape), dtypes.to_numpy(p.dtype)) for p in self._ports[1]]
         seconds = 0.0
+        _board.enter()
         with _fabric:
             if self._closed:
                 raise DeviceError(f"{self._name}: is closed; load it again with cuvil.load")
@@ -269,7 +275,7 @@ class LoadedBitstream:
             )
         wiring = hwh.wire(hwh.read(found.hwh), *self._ports, self._part)
         # pynq, and the firmware loader below it, remember designs by file name: this name no other content has.
-        path = Path(self._folder.name) / f"{found.stem}.bit"
+        path = self._folder.path / f"{found.stem}.bit"
         path.write_bytes(found.bit)
         path.with_suffix(".hwh").write_bytes(hwh.for_pynq(found.hwh, self._clock_hz))
         self._overlay = None
@@ -336,7 +342,7 @@ class LoadedBitstream:
         """Free buffers and files. The fabric keeps its configuration."""
         with _fabric:
             self._closed, self._overlay, self._lanes = True, None, ([], [])
-            self._folder.cleanup()
+            self._folder.remove()
 
 
 def _stride(channel: Channel) -> int:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.errors import ArtifactError
+from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.record import parse
 
 _HARDWARE = "src/"
 
@@ -64,19 +65,11 @@ class StreamPort:
 
 def stream_ports(info: Mapping[str, Any]) -> tuple[tuple[StreamPort, ...], tuple[StreamPort, ...]]:
     """Inputs and outputs of a design, from its plan's info. Raises ArtifactError when that is malformed."""
-    try:
-        bits = int(info["axis_bits"])
-        inputs, outputs = (
-            tuple(
-                StreamPort(str(p["name"]), way, tuple(p["shape"]), str(p["dtype"]), tuple(p["order"]), bits)
-                for p in info[key]
-            )
-            for key, way in (("inputs", "in"), ("outputs", "out"))
-        )
-    except (KeyError, TypeError, ValueError) as e:
-        raise ArtifactError(f"the design's ports are malformed ({e!r}); compile it again") from e
-    if bits not in (8, 16, 32, 64):
-        raise ArtifactError(f"the design's streams have {bits} bits, not 8, 16, 32 or 64; compile it again")
+    record = parse(ZynqRecord, info, "the design")
+    inputs, outputs = (
+        tuple(StreamPort(p.name, way, p.shape, p.dtype, p.order, record.axis_bits) for p in ports)
+        for way, ports in (("in", record.inputs), ("out", record.outputs))
+    )
     return inputs, outputs
 
 

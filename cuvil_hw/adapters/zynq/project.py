@@ -15,6 +15,7 @@ from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
+from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.profile import Profile
@@ -22,6 +23,7 @@ from cuvil_hw.quoting import markdown, tcl
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
 from cuvil_hw.render.lang import HLS_CPP
 from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.record import info_of
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
-    info = {**facts(graph), "axis_bits": bits}
+    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits))
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),

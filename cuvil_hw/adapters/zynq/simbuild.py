@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_hw import data
+from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.compilers import EXACT
 from cuvil_hw.errors import BuildFailed
 from cuvil_hw.runtime.cache import cached, cached_build, entry_path
 from cuvil_hw.runtime.device import DeviceProgram
+from cuvil_hw.runtime.record import read as read_record
 
 # -O3: the loops over lanes vectorise. No contraction: floats keep their bits. CUVIL_SIM_WRAPV: see ap_int.h. Without
 # unique symbols each library keeps its own counters.
@@ -50,13 +52,15 @@ class Sources:
 
 
 def read(program: DeviceProgram) -> Sources:
-    """The sources in a program's folder, which may be removed afterwards."""
+    """The sources in a program's folder, which may be removed afterwards. Raises ArtifactError when its record doesn't
+    fit."""
+    record = read_record(ZynqRecord, program)
     files = {
         path.relative_to(program.folder).as_posix(): path.read_bytes()
         for path in sorted((program.folder / "src").iterdir())
         if path.is_file()
     }
-    return Sources(files, str(program.info["project"]), str(program.info["top"]), len(program.inputs))
+    return Sources(files, record.project, record.top, len(program.inputs))
 
 
 def build_simulation(program: DeviceProgram, flags: Sequence[str] = (), headers: Path | None = None) -> Path:

@@ -1,0 +1,55 @@
+"""What an MLU program's plan tells its device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cuvil_hw.runtime.device import DeviceProgram
+from cuvil_hw.runtime.record import constant, identifier, port_bytes
+
+MOST_TASKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """`tasks`: of a launch; `args`: names of buffers."""
+
+    symbol: str
+    tasks: int
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRecord:
+    """`digest`: of a constant, else ""; `at`: where it lies in the workspace, -1 where it has memory of its own."""
+
+    role: str
+    bytes: int
+    digest: str = ""
+    at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MluRecord:
+    """`kernels`: in order; `buffers`: by name, those of ports by the ports' names."""
+
+    kernels: tuple[KernelRecord, ...]
+    buffers: Mapping[str, BufferRecord]
+    workspace_bytes: int
+
+    def check(self, program: DeviceProgram) -> None:
+        if self.workspace_bytes < 0:
+            raise ValueError("workspace_bytes is negative")
+        for port in (*program.inputs, *program.outputs):
+            if port.name not in self.buffers or self.buffers[port.name].bytes != port_bytes(port):
+                raise ValueError(f"there is no buffer of {port_bytes(port)} bytes for port {port.name}")
+        for name, buffer in self.buffers.items():
+            if buffer.bytes < 0 or (buffer.at + buffer.bytes > self.workspace_bytes and buffer.at >= 0):
+                raise ValueError(f"buffer {name} lies outside the workspace")
+            if buffer.digest:
+                constant(program, buffer.digest, buffer.bytes)
+        for kernel in self.kernels:
+            identifier(kernel.symbol, "kernel")
+            if not 1 <= kernel.tasks <= MOST_TASKS or not set(self.buffers).issuperset(kernel.args):
+                raise ValueError(f"kernel {kernel.symbol} has {kernel.tasks} tasks, or arguments that aren't there")

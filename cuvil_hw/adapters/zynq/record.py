@@ -1,0 +1,25 @@
+"""What the plan of a design for Zynq tells its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cuvil_hw.adapters.fpga.record import DesignRecord, check_source
+from cuvil_hw.runtime.device import DeviceProgram
+
+STREAM_BITS = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ZynqRecord(DesignRecord):
+    """`axis_bits`: of a stream's word."""
+
+    axis_bits: int
+
+    def __post_init__(self) -> None:
+        if self.axis_bits not in STREAM_BITS:
+            raise ValueError(f"the design's streams have {self.axis_bits} bits, not 8, 16, 32 or 64")
+
+    def check(self, program: DeviceProgram) -> None:
+        DesignRecord.check(self, program)
+        check_source(program.folder / "src" / f"{self.project}.cpp", self.top)

@@ -1,0 +1,62 @@
+"""What a forked process must not share with its parent: locks that other threads hold, pipes, drivers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+from cuvil_hw.errors import DeviceError
+
+
+class Forked(Protocol):
+    def after_fork(self) -> None:
+        """Called in the new process, before anything else runs there: forget what belongs to the old one."""
+
+
+_known: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def watch(thing: Forked) -> None:
+    """`thing.after_fork()` is called in every process that is forked from this one while `thing` lives."""
+    _known.add(thing)
+
+
+def _after_fork() -> None:
+    for thing in list(_known):
+        thing.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Turn:
+    """`lock`: a plain lock, which is a new one in a forked process, whoever held it. To be used as `with x.lock:`: a
+    plain lock is the only kind that Ctrl-C can't leave held."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        watch(self)
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+
+
+class OneProcess:
+    """Hardware whose driver does not survive fork(): it belongs to the first process that uses it, and to those that
+    are started without fork."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._owner: int | None = None
+
+    def enter(self) -> None:
+        """Raises DeviceError in a process that was forked after its parent had used the hardware."""
+        if self._owner is None:
+            self._owner = os.getpid()
+        if self._owner != os.getpid():
+            raise DeviceError(
+                f"{self._what} was in use by process {self._owner} when this process ({os.getpid()}) was forked from "
+                "it, and its driver does not survive that; start processes with multiprocessing.get_context('spawn')"
+            )
