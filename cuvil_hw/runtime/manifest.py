@@ -149,7 +149,8 @@ class _Node:
 
     def typed(self, kind: type[T]) -> T:
         if type(self.value) is not kind:
-            raise ValueError(f"{self.at[:-1] or 'the top level'} must be {kind.__name__}, not {type(self.value).__name__}")
+            at = self.at[:-1] or "the top level"
+            raise ValueError(f"{at} must be {kind.__name__}, not {type(self.value).__name__}")
         value: T = self.value
         return value
 

@@ -53,7 +53,7 @@ def read(kind: type[R], program: DeviceProgram) -> R:
 
 
 def parse(kind: type[R], info: Mapping[str, Any], program: str) -> R:
-    """The record in a manifest's `info`. Raises ArtifactError that names the entry that is missing, unknown or wrong."""
+    """The record in a manifest's `info`. Raises ArtifactError that names what is missing, unknown or wrong."""
     try:
         record: R = _read(kind, info, "")
     except ValueError as e:

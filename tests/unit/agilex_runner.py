@@ -31,7 +31,7 @@ def planned(graph: KernelGraph, choice: Choice) -> BuildPlan:
 def program_of(graph: KernelGraph, plan: BuildPlan, **info: Any) -> Iterator[DeviceProgram]:
     """The files of a plan as a device loads them; `info` replaces entries of the plan's."""
     with device_runner.program_of(graph, replace(plan, info={**plan.info, **info})) as program:
-        yield program
+        yield replace(program, seal="") if info else program  # the sources say that they are the plan's
 
 
 @contextmanager

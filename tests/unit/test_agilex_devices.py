@@ -159,7 +159,7 @@ def test_a_source_that_does_not_build_is_told() -> None:
     graph, choice = designed(program, 0)
     with agilex_runner.program_of(graph, agilex_runner.planned(graph, choice)) as device_program:
         (source,) = [p for p in (device_program.folder / "src").glob("*.cl") if "_buffers" not in p.name]
-        source.write_text("__kernel void broken( {", encoding="utf-8")
+        source.write_text(f"// {device_program.seal}\n__kernel void broken( {{", encoding="utf-8")
         with pytest.raises(DeviceError, match="error: "):
             open_device({"name": "agilex"}, "sim").load(device_program)
 

@@ -127,7 +127,7 @@ def test_a_failed_build_in_the_background_is_raised_by_the_next_run(
     program: DeviceProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = simbuild.build(simbuild.read(program), simbuild.QUICK)
-    (program.folder / "src" / "times.cpp").write_text("#error broken\n")
+    (program.folder / "src" / "times.cpp").write_text(DESIGN + "#error broken\n")
     sources = simbuild.read(program)
     simulation = device.LoadedSimulation(quick, program, Background(lambda: simbuild.build(sources)))
     background.wait_for_all()
