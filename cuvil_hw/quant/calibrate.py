@@ -20,6 +20,7 @@ from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
+from cuvil_hw.quant.scores import scores
 from cuvil_hw.runtime.calling import initial
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.types import TensorType
@@ -133,9 +134,11 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
     used = list(islice(each(samples, [t for _, t in program.given], [n for n, _ in program.given]), limit))
     if not used:
         raise InputError("calibration data is empty: give at least one sample")
-    run = Values(program)
+    run, masked = Values(program), scores(program)
     for seen in run.one_after_another(used):
         for value, array in seen.items():
+            if value.owner in masked:  # -infinity is what a mask has
+                array = array[~np.isinf(array)]
             lo, hi = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
             lows[value], highs[value] = min(lows.get(value, lo), lo), max(highs.get(value, hi), hi)
     for value in lows:
@@ -148,7 +151,7 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
     for seen in run.one_after_another(used) if histograms else ():
         for value, array in seen.items():
             top = max(-lows[value], highs[value], 0.0)
-            if top > 0:
+            if top > 0:  # np.histogram leaves out what lies beyond
                 counts[value] += np.histogram(np.abs(array), BINS, (0.0, top))[0]
     number = numbered(program)
     ranges = {number[v]: Range(lows[v], highs[v], tuple(int(c) for c in counts[v])) for v in lows}

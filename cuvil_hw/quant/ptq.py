@@ -22,8 +22,10 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
+from cuvil_hw.ops.elementwise import Relu
 from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.ops.reduce import ArgMax, ArgMin
+from cuvil_hw.ops.shape import Reshape, Transpose
 from cuvil_hw.passes.arithmetic import ARITHMETIC
 from cuvil_hw.passes.edit import (
     const_array,
@@ -43,6 +45,7 @@ from cuvil_hw.passes.move import is_monotone, keeps_range
 from cuvil_hw.passes.table import MAX_BITS, costs_nothing, fits
 from cuvil_hw.quant.calibrate import Range, Statistics, digest, numbered
 from cuvil_hw.quant.schemes import Fixed, Grid, Int8, Scheme
+from cuvil_hw.quant.scores import scores
 
 BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale larger
 
@@ -56,8 +59,9 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
     copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes), program.calling)
     matching = dict(zip(numbered(program), numbered(copy), strict=True))
-    found = table_inputs(copy, is_wide(scheme))
-    placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found)
+    kept = scores(copy)
+    found = {o: v for o, v in table_inputs(copy, is_wide(scheme)).items() if o not in kept}
+    placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found, kept)
     wanted = placed.values_to_quantize()
     layers = [o for o in copy.block.ops if isinstance(spec(o), LAYERS) and placed.supported(o)]
     for value, full in wanted.items():
@@ -74,8 +78,9 @@ def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[s
         return ()
     lo, hi = (scheme.step * end for end in dtypes.int_range(scheme.dtype))
     found = []
+    kept = scores(program)
     for value, number in numbered(program).items():
-        seen = stats.ranges.get(number)
+        seen = stats.ranges.get(number) if value.owner not in kept else None
         if seen is not None and (seen.lo < lo - scheme.step or seen.hi > hi + scheme.step):
             at = level1.loc_of(value.owner) if isinstance(value.owner, Operation) else "an input"
             beyond = seen.lo if -seen.lo > seen.hi else seen.hi
@@ -140,12 +145,14 @@ def table_inputs(program: Program, wide: bool) -> dict[Operation, SSAValue]:
 
 @dataclass(frozen=True)
 class _Placement:
-    """`tables`: of the program before any pair is placed, as `table_inputs` gives them."""
+    """`tables`: of the program before any pair is placed, as `table_inputs` gives them; `floats`: ops that stay as they
+    are, `scores`."""
 
     program: Program
     scheme: Scheme
     ranges: dict[SSAValue, Range]
     tables: dict[Operation, SSAValue]
+    floats: frozenset[Operation]
 
     @property
     def wide(self) -> bool:
@@ -162,6 +169,8 @@ class _Placement:
     def supported(self, operation: Operation) -> bool:
         """Can be integer arithmetic once its operands are quantized."""
         op = spec(operation)
+        if operation in self.floats:
+            return False
         if not operation.results or level1.type_of(operation.results[0]).dtype != "f32":
             return isinstance(op, ArgMax | ArgMin)
         if isinstance(op, LAYERS):
@@ -174,7 +183,7 @@ class _Placement:
 
     def follows(self, operation: Operation | None) -> bool:
         """Quantize can climb over it."""
-        return is_monotone(operation) and not self.tabled(operation)
+        return is_monotone(operation) and not self.tabled(operation) and operation not in self.floats
 
     def values_to_quantize(self) -> dict[SSAValue, bool]:
         """Values that get a pair, in order; False: only the narrower one that tables read, as it is quantized
@@ -187,6 +196,7 @@ class _Placement:
                 level1.type_of(value).dtype != "f32"
                 or value.first_use is None
                 or static_array(self.program, value) is not None
+                or operation in self.floats
             ):
                 continue
             if (
@@ -204,10 +214,19 @@ class _Placement:
             reader = sole_user(value)
             if reader is not None and self.follows(reader):
                 continue  # quantized after the reader
-            if self.computes(value) or any(self.consumes(u, value) for u in users(value)):
+            consumed = any(self.consumes(u, value) for u in users(value))
+            if consumed or (self.computes(value) and not self.keeps_sums(value)):
                 wanted[value] = True
                 done.add(value)
         return wanted
+
+    def keeps_sums(self, value: SSAValue) -> bool:
+        """No integer arithmetic reads `value`, and a layer's sums give it exactly: narrowing them would only lose
+        bits."""
+        operation = owner(value)
+        while operation is not None and isinstance(spec(operation), Relu | Reshape | Transpose):
+            operation = owner(operation.operands[0])
+        return isinstance(self.scheme, Int8) and isinstance(spec(operation), LAYERS)
 
     def inside_table(self, value: SSAValue) -> bool:
         """A table computes `value` and only that same table reads it."""
@@ -234,8 +253,40 @@ class _Placement:
     def grid(self, value: SSAValue) -> Grid:
         found = self.ranges[value]
         if isinstance(self.scheme, Int8):
-            return self.scheme.activation(*found.clipped(self.scheme.ranges, self.scheme.bits))
+            bits = self.bits(value, self.scheme)
+            return self.scheme.activation(*found.clipped(self.scheme.ranges, bits), bits)
         return self.scheme.activation(found.lo, found.hi)
+
+    def bits(self, value: SSAValue, scheme: Int8) -> int:
+        """8, or more for what only tables, sums and products read; of a layer's result, if that holds for these too: it
+        is one of the products that meet in a recurrent layer then."""
+        readers = list(self.readers(value))
+        maker = self.maker(value)
+        inner = self.is_inner(maker)
+        if isinstance(spec(maker), LAYERS):
+            inner = not any(map(self.tabled, readers)) and all(
+                self.is_inner(second) for first in readers if first.results for second in self.readers(first.results[0])
+            )
+        inner = inner and bool(readers) and all(map(self.is_inner, readers))
+        return scheme.inner(any(map(self.tabled, readers))) if inner else scheme.bits
+
+    def maker(self, value: SSAValue) -> Operation | None:
+        """What makes `value`, looked at through what only moves it."""
+        operation = owner(value)
+        while operation is not None and keeps_range(operation) and not self.tabled(operation):
+            operation = owner(operation.operands[0])
+        return operation
+
+    def is_inner(self, operation: Operation | None) -> bool:
+        return self.tabled(operation) or isinstance(spec(operation), ARITHMETIC)
+
+    def readers(self, value: SSAValue) -> Iterator[Operation]:
+        """What reads `value`, looked at through what only moves it."""
+        for user in users(value):
+            if self.follows(user):
+                yield from self.readers(user.results[0])
+            else:
+                yield user
 
     def place(self, value: SSAValue, quantized: bool) -> None:
         """quantize and dequantize after `value`, if it is to be `quantized`; tables of wide schemes read a narrower

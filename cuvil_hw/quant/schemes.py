@@ -12,6 +12,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 
 RANGES = ("minmax", "percentile", "mse")
+INNER_BITS, INDEX_BITS = 16, 10  # of sums and products between tables; of those that index a table of 8-bit schemes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ def _f32(value: float) -> float:
 class Int8:
     """Integers of `bits` (2-8; 8 unless told). Weights symmetric, a scale per output channel or per tensor; activations
     with a zero point, so that zero is exact, over a range taken from the statistics: "minmax" (all that was seen),
-    "percentile" (99.9 % of it) or "mse" (the clipping with the smallest squared error)."""
+    "percentile" (99.9 % of it) or "mse" (the clipping with the smallest squared error). With 8 bits, sums, products and
+    tables that only sums, products and tables read have more (`inner`), as the state of a recurrent layer."""
 
     bits: int = 8
     per_channel: bool = True
@@ -48,6 +50,11 @@ class Int8:
     def dtype(self) -> str:
         return f"i{self.bits}"
 
+    def inner(self, tables: bool) -> int:
+        """Bits of what no layer reads; `tables`: some table is indexed by it. Errors of a recurrent state add up over
+        its steps, so there 8 bits are few; no product of a layer becomes wider by these."""
+        return self.bits if self.bits < 8 else INDEX_BITS if tables else INNER_BITS
+
     @property
     def needs_data(self) -> bool:
         """Whether the grids come from what values are seen."""
@@ -58,14 +65,15 @@ class Int8:
         """Whether the extremes of what is seen don't suffice."""
         return self.ranges != "minmax"
 
-    def activation(self, lo: float, hi: float) -> Grid:
-        """The grid of values in [lo, hi]; zero is on it."""
+    def activation(self, lo: float, hi: float, bits: int | None = None) -> Grid:
+        """The grid of values in [lo, hi], of `bits` (those of the scheme); zero is on it."""
         lo, hi = min(lo, 0.0), max(hi, 0.0)
-        qlo, qhi = dtypes.int_range(self.dtype)
+        dtype = self.dtype if bits is None else f"i{bits}"
+        qlo, qhi = dtypes.int_range(dtype)
         scale = _f32((hi - lo) / (qhi - qlo))
         if not math.isfinite(scale) or scale < 2.0**-100:
-            return Grid(1.0 if hi == lo else 2.0**-100, 0, self.dtype)
-        return Grid(scale, max(qlo, min(qhi, round(qlo - lo / scale))), self.dtype)
+            return Grid(1.0 if hi == lo else 2.0**-100, 0, dtype)
+        return Grid(scale, max(qlo, min(qhi, round(qlo - lo / scale))), dtype)
 
     def weight_scale(self, absmax: float) -> float:
         """The scale of weights of magnitude up to `absmax`; symmetric, so the lowest integer isn't used."""

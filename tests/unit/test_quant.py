@@ -50,10 +50,13 @@ def test_fixed_is_a_power_of_two_grid_that_saturates() -> None:
     np.testing.assert_array_equal(q.evaluate(np.float32([1, 31.9999, 40, -40])), [1024, 32767, 32767, -32768])
 
 
-def linear(shape: tuple[int, ...] = (1, 4)) -> Program:
+def linear(shape: tuple[int, ...] = (1, 4), layers: int = 1) -> Program:
     b = Builder([("x", TensorType(shape, "f32"))])
     w = b.const(np.arange(12, dtype=np.float32).reshape(3, 4) / 10)
-    return b.finish([("y", b.op(ops.Relu(), b.op(ops.Linear(), b.input(0), w, loc="fc")))])
+    y = b.op(ops.Relu(), b.op(ops.Linear(), b.input(0), w, loc="fc"))
+    for _ in range(layers - 1):
+        y = b.op(ops.Linear(), y, b.const(np.float32([[1, -2, 3]])), loc="fc2")
+    return b.finish([("y", y)])
 
 
 def test_statistics_hold_what_was_seen_and_survive_a_file(tmp_path: Path) -> None:
@@ -155,13 +158,31 @@ def kinds(program: Program) -> Counter[str]:
 
 
 def test_a_layer_and_its_relu_share_one_range_and_the_program_stays_as_it_was() -> None:
-    program = linear()
+    program = linear(layers=2)
     before = program.text()
     q = quantize(program, collect(program, RNG.normal(size=(20, 4))), Int8())
-    assert kinds(q) == {"quantize": 2, "dequantize": 3, "linear": 1, "relu": 1}
+    assert kinds(q) == {"quantize": 2, "dequantize": 4, "linear": 2, "relu": 1}
     assert program.text() == before
     run_pipeline(q, ["integerize", "accumulators"])
-    assert kinds(q) == {"quantize": 1, "linear": 1, "rescale": 1, "dequantize": 1}
+    assert kinds(q) == {"quantize": 1, "linear": 2, "rescale": 1, "dequantize": 1}
+
+
+def test_the_sums_of_a_last_layer_are_not_narrowed() -> None:
+    program = linear()
+    q = quantize(program, collect(program, np.float32([[3, -2, 1, 0]])), Int8())
+    run_pipeline(q, ["integerize", "accumulators"])
+    assert kinds(q) == {"quantize": 1, "linear": 1, "clamp": 1, "dequantize": 1}
+    (layer,) = (o for o in q.ops() if edit.mnemonic(o) == "linear")
+    x = np.float32([[0.5, -1, 0.2, 2]])
+    (first,) = (edit.spec(o) for o in q.ops() if edit.mnemonic(o) == "quantize")
+    assert isinstance(first, ops.Quantize)
+    scale, zero = first.scale[0], first.zero_point[0]
+    w = np.arange(12).reshape(3, 4) / 10
+    steps = np.abs(w).max(axis=1) / 127
+    sums = (np.rint(x / scale) @ np.rint(w / steps[:, None]).T) * scale * steps  # in float64, nothing rounded after
+    np.testing.assert_allclose(evaluate(q, [x])[0], np.maximum(sums, 0), rtol=1e-6)
+    assert type_of(layer.results[0]).dtype != "i8"
+    assert zero != 0
 
 
 def test_a_bias_too_large_for_its_grid_makes_the_weight_scale_larger() -> None:
