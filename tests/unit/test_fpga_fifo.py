@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,45 @@ def test_random_networks_never_stop() -> None:
         assert max(depths.values()) <= WORDS + fifo.SLACK_WORDS
         stopped_with_two += deadlock(net, dict.fromkeys(depths, 2)) != []
     assert stopped_with_two > 40  # networks that would stop without widening
+
+
+def residual_chain(blocks: int, length: int) -> tuple[list[Edge], dict[tuple[str, str], Callable[[], Counts]]]:
+    """x → fork → (windows → layer, bypass) → join → …, `length` words on each stream and three windows a word."""
+    ring = Ring(Dim(length, length, 3, 1, 1, 1), Dim(1, 1), 1)
+    edges: list[Edge] = [Edge("in0", "in", "fork0", length)]
+    needs: dict[tuple[str, str], Callable[[], Counts]] = {}
+    for n in range(blocks):
+        edges += [
+            Edge(f"a{n}", f"fork{n}", f"window{n}", length),
+            Edge(f"w{n}", f"window{n}", f"layer{n}", 3 * length),
+            Edge(f"y{n}", f"layer{n}", f"join{n}", length),
+            Edge(f"b{n}", f"fork{n}", f"join{n}", length),
+            Edge(f"in{n + 1}", f"join{n}", f"fork{n + 1}" if n + 1 < blocks else "out", length),
+        ]
+        for name in (f"in{n}", f"y{n}", f"b{n}"):
+            target = next(e.target for e in edges if e.name == name)
+            needs[target, name] = lambda: fifo.map_needs(length)
+        needs[f"window{n}", f"a{n}"] = lambda: fifo.window_needs(ring)
+        needs[f"layer{n}", f"w{n}"] = lambda: fifo.dense_needs(length, 3, 1)
+    needs["out", f"in{blocks}"] = lambda: fifo.map_needs(length)
+    return edges, needs
+
+
+def test_memory_does_not_grow_with_the_number_of_forks() -> None:
+    def peak(blocks: int) -> tuple[int, dict[str, int]]:
+        edges, needs = residual_chain(blocks, 4000)
+        order = ["in", *[f"{p}{n}" for n in range(blocks) for p in ("fork", "window", "layer", "join")], "out"]
+        tracemalloc.start()
+        try:
+            found = fifo.depths(edges, needs, order)
+            return tracemalloc.get_traced_memory()[1], found
+        finally:
+            tracemalloc.stop()
+
+    small, first = peak(2)
+    large, found = peak(40)
+    assert large < 1.5 * small < 15 * 4000 * 3 * 8  # bytes: a few counts of one stream at a time
+    assert found["b39"] == found["b0"] == first["b0"] > fifo.SLACK_WORDS  # each bypass holds what its own windows hold
 
 
 def test_the_slack_is_for_latency_only(monkeypatch: pytest.MonkeyPatch) -> None:

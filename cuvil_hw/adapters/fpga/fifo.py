@@ -22,12 +22,10 @@ SLACK_WORDS = 16  # registers of a pipelined loop that holds words while it wait
 
 def window_needs(r: Ring) -> Counts:
     """Words of input read before each word of the windows leaves."""
-    parts = []
-    for oy in range(r.y.out):
-        base = r.loaded(oy) * r.row_words
-        more = (r.loaded(oy + 1) - r.loaded(oy)) * r.row_words if oy + 1 < r.y.out else 0
-        parts.append(base + np.minimum(np.arange(r.emitted) // r.spread + 1, more))
-    return np.concatenate(parts).astype(np.int64)
+    loaded = np.asarray([r.loaded(oy) for oy in range(r.y.out)], np.int64) * r.row_words
+    more = np.diff(loaded, append=loaded[-1:]).reshape(-1, 1)  # words that come in beside each output row
+    within = np.arange(r.emitted) // r.spread + 1
+    return np.asarray((loaded.reshape(-1, 1) + np.minimum(within, more)).ravel(), np.int64)
 
 
 def dense_needs(pixels: int, words_in: int, words_out: int) -> Counts:
@@ -75,7 +73,8 @@ def depths(
 
     Every edge gets `default`; edges into a process with several inputs get what their fork demands. For each edge
     the words of every *source* (a process without inputs, or a fork) that it takes to bring its k-th word are
-    tracked.
+    tracked: of a fork until its branches have met, and on streams that aren't read yet. So what is held at a time
+    depends on how many branches are open, not on the length of the design.
     """
     into: dict[str, list[Edge]] = {p: [] for p in order}
     outof: dict[str, list[Edge]] = {p: [] for p in order}
@@ -83,6 +82,8 @@ def depths(
         into[e.target].append(e)
         outof[e.source].append(e)
     origin: dict[str, dict[str, Counts]] = {}  # edge → {fork: words out of the fork before the edge's k-th word}
+    behind: dict[str, frozenset[str]] = {}  # edge → every fork before it
+    carried: dict[str, set[str]] = {}  # fork → the edges that track it
     result = {e.name: default for e in edges}
     roots: dict[str, frozenset[str]] = {}  # process → the inputs of the design that reach it
     for p in order:
@@ -97,12 +98,20 @@ def depths(
                 arriving[fork] = np.maximum(arriving[fork], here) if fork in arriving else here
         if len(into[p]) > 1:
             _widen(p, into[p], needs, origin, arriving, result)
-            for e in _crossing(p, edges, into[p], origin, roots):
+            for e in _crossing(p, edges, into[p], behind, roots):
                 result[e.name] = e.words + SLACK_WORDS
+        for e in into[p]:
+            for fork in origin.pop(e.name):
+                carried[fork].discard(e.name)
+        open_ = {fork: counts for fork, counts in arriving.items() if carried[fork]}  # else all its branches end here
+        before = frozenset().union(*[behind.pop(e.name) for e in into[p]])
         for e in outof[p]:
-            origin[e.name] = dict(arriving)
+            origin[e.name], behind[e.name] = dict(open_), before
             if len(outof[p]) > 1:
                 origin[e.name][p] = np.arange(1, e.words + 1, dtype=np.int64)
+                behind[e.name] |= {p}
+            for fork in origin[e.name]:
+                carried.setdefault(fork, set()).add(e.name)
     return result
 
 
@@ -127,7 +136,7 @@ def _crossing(
     p: str,
     edges: Sequence[Edge],
     ins: Sequence[Edge],
-    origin: Mapping[str, Mapping[str, Counts]],
+    behind: Mapping[str, frozenset[str]],
     roots: Mapping[str, frozenset[str]],
 ) -> list[Edge]:
     """Inputs of a join that may run ahead of another one by any number of words, so that the whole tensor has to fit.
@@ -137,8 +146,8 @@ def _crossing(
     """
     result = []
     for e in ins:
-        others = [o for o in ins if any(roots[fork] - roots[e.source] for fork in origin[o.name])]
-        if origin[e.name] and any(_connected(edges, e.source, o.source, p) for o in others):
+        others = [o for o in ins if any(roots[fork] - roots[e.source] for fork in behind[o.name])]
+        if behind[e.name] and any(_connected(edges, e.source, o.source, p) for o in others):
             result.append(e)
     return result
 
