@@ -132,7 +132,7 @@ def compile(
 @collecting_later()
 def compile_all(
     model: Any,
-    targets: Iterable[str | Path | Profile],
+    targets: str | Path | Profile | Iterable[str | Path | Profile],
     example_inputs: Any = None,
     calibration: Any = None,
     precision: str | None = None,
@@ -181,11 +181,12 @@ def compile_all(
 
 
 def _named(
-    targets: Iterable[str | Path | Profile], done: Callable[[str, Executable | CuvilError], None] | None
+    targets: str | Path | Profile | Iterable[str | Path | Profile],
+    done: Callable[[str, Executable | CuvilError], None] | None,
 ) -> dict[str, Profile]:
     """Profiles by what their results are called. Raises CuvilError."""
     found: dict[str, Profile] = {}
-    for target in targets:
+    for target in [targets] if isinstance(targets, str | Path | Profile) else targets:
         try:
             profile = load_profile(target)
         except CuvilError as e:

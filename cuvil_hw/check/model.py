@@ -67,7 +67,7 @@ class Check:
 
 def check(
     model: Any,
-    targets: Iterable[str | Path | Profile] | None = None,
+    targets: str | Path | Profile | Iterable[str | Path | Profile] | None = None,
     example_inputs: Any = None,
     calibration: Any = None,
     precision: str | None = None,
@@ -80,7 +80,8 @@ def check(
     can't be compiled is part of the result. Raises CuvilError when there is no model to look at: a file that is
     missing, damaged or invalid, shapes that contradict each other; ProfileError for a target that isn't one.
     """
-    profiles = usual_targets() if targets is None else [load_profile(t) for t in targets]
+    named = (targets,) if isinstance(targets, str | Path | Profile) else targets
+    profiles = usual_targets() if named is None else [load_profile(t) for t in named]
     try:
         program = api.import_model(model, example_inputs, shapes, None)
     except Unsupported as e:

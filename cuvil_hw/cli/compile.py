@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.output import console, print_error, print_json, progress, read_array, read_arrays, show_table
+from cuvil_hw.cli.output import (
+    check_outputs,
+    console,
+    print_error,
+    print_json,
+    progress,
+    read_array,
+    read_arrays,
+    show_table,
+)
 from cuvil_hw.cli.several import compile_for, file_of, targets_of
 from cuvil_hw.cli.shapes import parse_shapes
 from cuvil_hw.errors import CuvilError
@@ -92,9 +101,11 @@ def compile_model(
             raise typer.BadParameter("--dim and --constraint go with one target")
         compile_several(model, targets_of(target), output if output is not None else Path(), options, json)
         return
+    path = output if output is not None else Path(f"{model.stem}.cuvil")
+    files = [Path(text.rpartition("=")[2]) for text in constant or ()]
+    check_outputs([path, report], [model, calibration, Path(target), *files])
     with progress(f"{model.name} → {target}") as step:
         executable = api.compile(str(model), target, constraints=tuple(constraint or ()), progress=step, **options)
-    path = output if output is not None else Path(f"{model.stem}.cuvil")
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
     if report is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import console, print_json
+from cuvil_hw.cli.output import check_outputs, console, print_json
 from cuvil_hw.errors import CuvilError
 
 
@@ -28,6 +28,7 @@ def draw(
 
     if output.suffix not in (".svg", ".dot"):
         raise typer.BadParameter(f"{output}: a graph is written as .svg or .dot")
+    check_outputs([output], [model])
     if model.suffix == ".cuvil":
         from cuvil_hw.runtime import artifact
         from cuvil_hw.runtime.executable import program_in

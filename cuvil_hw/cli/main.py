@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -22,17 +23,38 @@ _BUG = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (`argv`, without the program's name; None: this process') and return its exit code."""
     try:
-        import typer
+        import typer  # noqa: F401
     except ModuleNotFoundError:
         return _no_cli("typer")
     try:
-        from cuvil_hw.cli.app import app
-        from cuvil_hw.cli.output import print_error
+        import cuvil_hw.cli.app
+        import cuvil_hw.cli.output  # noqa: F401
     except ModuleNotFoundError as e:
         if e.name is None or e.name.startswith("cuvil"):
             raise
         return _no_cli(e.name.partition(".")[0])
     arguments, debug = _without_debug(sys.argv[1:] if argv is None else list(argv))
+    try:
+        code = _run(arguments, debug)
+        sys.stdout.flush()
+        return code
+    except OSError as e:
+        if not _unwritable(e):
+            raise
+        # The reader has gone, or the disk is full; the interpreter must not try to flush into it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(e, BrokenPipeError):
+            print(f"error: standard output: {e.strerror}; free space, or send it elsewhere", file=sys.stderr)
+        return FAILED
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    """The command's outcome as an exit code. Raises OSError when standard output can't be written."""
+    import typer
+
+    from cuvil_hw.cli.app import app
+    from cuvil_hw.cli.output import print_error
+
     as_json = "--json" in arguments
     usage_error, click_error = typer.BadParameter.__mro__[1:3]
     try:
@@ -45,14 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _trace(debug)
         print_error(e, as_json)
         return FAILED
-    except BrokenPipeError:
-        # The reader has gone; the interpreter must not try to flush into it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as e:
+        if _unwritable(e):
+            raise
         _trace(debug)
         if isinstance(e, usage_error):
             if not str(e):  # a group without a command has shown its help
@@ -64,6 +84,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return FAILED
         print_error(e, as_json, remedy=_BUG)
         return BUG
+
+
+def _unwritable(error: Exception) -> bool:
+    """Whether standard output failed: errors of files that have a name are the commands' own."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return False
+    return error.errno in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:

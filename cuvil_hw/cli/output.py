@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -124,15 +128,48 @@ def read_arrays(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, 
     try:
         with found:
             return {name: found[name] for name in found.files}
-    except (ValueError, OSError) as e:
-        raise CuvilError(f"{path}: an array in it can't be read: {e}") from e
+    except _DAMAGE as e:
+        raise CuvilError(f"{path}: an array in it can't be read: {e}; write it with numpy.savez") from e
+
+
+# What NumPy raises on a damaged file: of the file itself, its header, the archive around it.
+_DAMAGE = (
+    OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, SyntaxError, RecursionError,
+    NotImplementedError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def _load(path: Path) -> Any:
     if not path.is_file():
         raise CuvilError(f"{path}: no such file")
     try:
+        _check_header(path)
         return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as e:
-        why = "holds Python objects, which are never loaded" if "allow_pickle" in str(e) else str(e)
+    except _DAMAGE as e:
+        why = "holds Python objects, which are never loaded" if "allow_pickle" in str(e) else str(e) or repr(e)
         raise CuvilError(f"{path}: not a NumPy array file (.npy, .npz): {why}; write it with numpy.save") from e
+
+
+def _check_header(path: Path) -> None:
+    """Raises ValueError for a .npy file whose header asks for more memory than its elements take in the file."""
+    with path.open("rb") as f:
+        if f.read(6) != b"\x93NUMPY":
+            return
+        f.seek(0)
+        version = np.lib.format.read_magic(f)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version in readers:
+            shape, _, dtype = readers[version](f)
+            needed, there = math.prod(shape) * dtype.itemsize, path.stat().st_size - f.tell()
+            if not dtype.hasobject and needed > there:
+                raise ValueError(f"its header says {dtype}{list(shape)}, {needed:,} bytes, but {there:,} follow")
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """Raises BadParameter for a file that a command is to write and also reads."""
+    read = [path for path in inputs if path is not None and path.is_file()]
+    for path in outputs:
+        if path is not None and path.is_file():
+            for other in read:
+                if path.samefile(other):
+                    raise typer.BadParameter(f"{path} would be overwritten, and is an input; choose another name")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import console, print_json, show_table
+from cuvil_hw.cli.output import check_outputs, console, print_json, show_table
 from cuvil_hw.report import text
 
 
@@ -23,6 +23,7 @@ def show_report(
     from cuvil_hw.runtime import artifact
     from cuvil_hw.runtime.executable import program_in
 
+    check_outputs([html], [program])
     report = program_in(artifact.read(program)).report
     if html is not None:
         report.save_html(html)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cuvil_hw.cli.output import console, print_json, read_array
+from cuvil_hw.cli.output import check_outputs, console, print_json, read_array
 from cuvil_hw.report import words
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.inputs import bind
@@ -42,6 +42,10 @@ def run_program(
     """
     from cuvil_hw.runtime.executable import load
 
+    if output is not None and output.suffix not in (".npy", ".npz") and (output.is_file() or not output.exists()):
+        raise typer.BadParameter(f"{output}: a result is written as .npy, or .npz when there are several")
+    given = [Path(part) for text in inputs or () for part in (text, text.partition("=")[2]) if part]
+    check_outputs([output], [program, *given])
     args, named = _inputs(inputs or ())
     with load(program, interface) as executable:
         # Files are arrays of ports, whatever structure the model's own call has.

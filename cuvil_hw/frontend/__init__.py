@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +51,36 @@ def load(
             from cuvil_hw.frontend.torch.export import load_torch
         except ModuleNotFoundError as e:
             raise _missing(e, "torch", "import a PyTorch model") from e
-        return load_torch(model, example_inputs, shapes=shapes, max_trips=max_trips)
+        return load_torch(model, example_inputs, shapes=static_shapes(shapes), max_trips=max_trips)
     if example_inputs is not None:
         raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (1, 3, 32, 32)}")
     try:
         from cuvil_hw.frontend.onnx import load_onnx
     except ModuleNotFoundError as e:
         raise _missing(e, "onnx", "import an ONNX model") from e
-    static = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    return load_onnx(model, shapes=static, constants=constants, max_trips=max_trips)
+    return load_onnx(model, shapes=static_shapes(shapes), constants=constants, max_trips=max_trips)
+
+
+def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
+    """`shapes` with every extent a plain int; {} for None. Raises CuvilError for anything that isn't whole numbers by
+    name, such as text, fractions and truth values."""
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        raise CuvilError(f"shapes is {shapes!r}; give a shape for each input, as in {{'input': (1, 3, 32, 32)}}")
+    found = {}
+    for name, shape in shapes.items():
+        what = f"shapes[{name!r}] is {shape!r}"
+        if not isinstance(name, str) or isinstance(shape, str | bytes | Mapping):
+            raise CuvilError(f"{what}; give whole numbers by input name, as in {{'input': (1, 3, 32, 32)}}")
+        try:
+            extents = list(shape)
+            if any(isinstance(e, bool) for e in extents):
+                raise TypeError
+            found[name] = tuple(map(index, extents))
+        except TypeError:
+            raise CuvilError(f"{what}; every extent is a whole number, as in (1, 3, 32, 32)") from None
+    return found
 
 
 def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any) -> bool:

@@ -21,6 +21,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
 from cuvil_hw.quant.scores import scores
+from cuvil_hw.report.file import write_text
 from cuvil_hw.runtime.calling import initial
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.types import TensorType
@@ -87,10 +88,10 @@ class Statistics:
     ranges: Mapping[int, Range]
 
     def save(self, path: str | Path) -> None:
+        """Write them as JSON. Raises CuvilError."""
         ranges = {str(k): asdict(r) for k, r in self.ranges.items()}
-        Path(path).write_text(
-            json.dumps({"version": VERSION, "program": self.program, "samples": self.samples, "ranges": ranges})
-        )
+        found = {"version": VERSION, "program": self.program, "samples": self.samples, "ranges": ranges}
+        write_text(path, json.dumps(found))
 
     @staticmethod
     def load(path: str | Path) -> Statistics:
@@ -104,7 +105,7 @@ class Statistics:
                 for k, r in data["ranges"].items()
             }
             return Statistics(str(data["program"]), int(data["samples"]), ranges)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
             raise CuvilError(f"{path}: not saved calibration statistics: {e!r}") from e
 
 

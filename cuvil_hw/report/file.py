@@ -1,28 +1,23 @@
-"""Writing a file so that it appears whole or not at all."""
+"""Writing what a command or a report gives."""
 
 from __future__ import annotations
 
 import os
-import secrets
-from pathlib import Path
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.runtime.files import replace
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace the file at `path`. Raises CuvilError (no such folder, no permission, disk full)."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    """The file at `path` gets this content, at once (runtime/files.py). Raises CuvilError (no such folder, no
+    permission, disk full)."""
     try:
-        try:
-            temporary.write_bytes(data)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as e:
-        raise CuvilError(f"{target}: could not be written: {e.strerror or e}; choose another place") from e
+        replace(path, data)
+    except (OSError, ValueError) as e:  # ValueError: a path that no file can have
+        why = getattr(e, "strerror", None) or e
+        raise CuvilError(f"{os.fspath(path)}: could not be written: {why}; choose another place") from e
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """`write_bytes` of UTF-8."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))

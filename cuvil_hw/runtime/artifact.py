@@ -24,7 +24,6 @@ import hashlib
 import io
 import os
 import re
-import secrets
 import stat
 import struct
 import zipfile
@@ -41,6 +40,7 @@ from cuvil_hw.build import check_paths, write_files
 from cuvil_hw.errors import ArtifactError, CuvilError
 from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.files import replace
 from cuvil_hw.runtime.manifest import FORMAT, FORMAT_VERSION, Manifest, Member, from_json, to_json
 
 MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"
@@ -116,27 +116,17 @@ def to_bytes(artifact: Artifact) -> bytes:
 
 
 def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
-    """Write the file, or leave what was there: it appears whole, after its bytes have reached the disk.
+    """Write the file, or leave what was there: it appears whole, after its bytes have reached the disk (files.py).
 
     Raises ArtifactError when it can't be written (disk full, no permission, a folder of that name)."""
     data = to_bytes(artifact)
     target = Path(path)
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
-        try:
-            with open(temporary, "xb", buffering=0) as f:
-                view = memoryview(data)
-                while view:
-                    view = view[f.write(view) :]
-                os.fsync(f.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _sync_folder(target.parent)
-    except OSError as e:
-        kept = "; the file that was there is unchanged" if target.is_file() else ""
+        replace(target, data, durable=True)
+    except (OSError, ValueError) as e:  # ValueError: a path that no file can have
+        kept = "; the file that was there is unchanged" if isinstance(e, OSError) and target.is_file() else ""
         raise ArtifactError(
-            f"{target}: could not be written ({len(data)} bytes): {e.strerror or e}{kept}; "
+            f"{target}: could not be written ({len(data)} bytes): {getattr(e, 'strerror', None) or e}{kept}; "
             "free space or choose another place"
         ) from e
 
@@ -283,11 +273,3 @@ def _check_names(names: Mapping[str, Any]) -> None:
 
 def _sha256(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -17,8 +17,7 @@ import pytest
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import ArtifactError, BuildFailed, CuvilError, ToolNotFound
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime import canonical, files
 from cuvil_hw.runtime.artifact import Artifact, assemble, extract, from_bytes, read, to_bytes, write
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
@@ -268,7 +267,7 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = functools.partial(open, "/dev/full", "wb", buffering=0)
-    monkeypatch.setattr(container, "open", lambda path, mode, buffering: full(), raising=False)
+    monkeypatch.setattr(files, "open", lambda path, mode, buffering: full(), raising=False)
     with pytest.raises(ArtifactError, match="No space left"):
         write(tmp_path / "x.cuvil", make())
     assert os.listdir(tmp_path) == []

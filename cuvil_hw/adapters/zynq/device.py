@@ -92,18 +92,21 @@ class LoadedSimulation:
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         samples = int(inputs[0].shape[0])
         packed, results = packed_for(self._program, inputs)
-        start = perf_counter()
+        seconds = 0.0
         with self._turn.lock:
             if self._closed:
                 raise DeviceError(f"{self._program.name}: is closed; load it again")
             done = 0
             while done < samples:
-                done += self._run_part(packed, results, done, samples)
-        return unpacked(results), perf_counter() - start
+                count, took = self._run_part(packed, results, done, samples)
+                done, seconds = done + count, seconds + took
+        return unpacked(results), seconds
 
-    def _run_part(self, inputs: Sequence[Array], outputs: Sequence[Array], first: int, samples: int) -> int:
-        """Run samples from `first` on, and return how many: as many as take a moment, so that Ctrl-C needs no longer,
-        nor changing over to a faster library."""
+    def _run_part(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], first: int, samples: int
+    ) -> tuple[int, float]:
+        """Run samples from `first` on, and return how many, as many as take a moment, so that Ctrl-C needs no longer,
+        nor changing over to a faster library; and the seconds that the design itself ran."""
         made = self._faster.result() if self._faster is not None else None
         if made is not None:
             library, self._library, self._faster = self._library, Library(made, self._program.name), None
@@ -119,14 +122,14 @@ class LoadedSimulation:
             _pointers(part), _pointers(results), _sizes(part), _sizes(results), ctypes.c_long(count), error,
             ctypes.c_long(_ERROR_BYTES),
         )  # fmt: skip
+        seconds = perf_counter() - start
         if status != 0:
             text = error.value.decode(errors="replace")
             raise DeviceError(f"simulation of {self._program.name} failed: {text}")
         self._count()
         if count == self._part:  # steer by full parts only
-            share = _PART_S / max(perf_counter() - start, 1e-9)
-            self._part = max(1, int(count * min(share, 8.0)))
-        return count
+            self._part = max(1, int(count * min(_PART_S / max(seconds, 1e-9), 8.0)))
+        return count, seconds
 
     def stall(self, seed: int, percent: int) -> None:
         """Random back-pressure on every stream from now on (libraries built with -DCUVIL_SIM_BOUNDED)."""

@@ -1,4 +1,4 @@
-"""Weights that an ONNX file keeps in other files, beside it or in the blob folder of a model hub's cache.
+"""Weights that an ONNX file keeps in other files, beside it or beside what it is a link to.
 
 The file says where: whatever stands in its fields is checked before a byte is read.
 """
@@ -47,8 +47,8 @@ def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
 def _file(path: Path, location: str, what: str) -> Path:
     """The file at `location`, which is a plain relative path, and no way out of the model's folder.
 
-    Links count as what they lead to. They may lead to where the model's own link leads, and to a blob of a hub's cache:
-    there `models--owner--name/snapshots/REVISION/` holds links into `models--owner--name/blobs/`."""
+    Links count as what they lead to, and may lead to where the model's own link leads: in the cache of a model hub,
+    `snapshots/REVISION/` holds links into `blobs/`. ONNX Runtime draws the line there, too."""
     parts = PurePosixPath(location).parts
     if not location or "\0" in location or location.startswith("/") or ".." in parts:
         raise CuvilError(f"{what} points outside the model's folder: {location!r}")
@@ -58,7 +58,7 @@ def _file(path: Path, location: str, what: str) -> Path:
         regular = file.is_file()
     except (OSError, RuntimeError) as e:  # a name that is too long, a circle of links
         raise CuvilError(f"{what} lies in {location!r}, which can't be read: {e}") from e
-    if not inside and not (file.parent.name == "blobs" and file.parent.parent.name.startswith("models--")):
+    if not inside:
         raise CuvilError(f"{what} points outside the model's folder: {location!r} leads to {file}; copy that file here")
     if not regular:
         raise CuvilError(f"{what} lies in {location!r}, which is not there")

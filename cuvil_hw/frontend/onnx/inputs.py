@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 
 import numpy as np
 import onnx
@@ -132,7 +133,10 @@ def _merge(
     input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str
 ) -> list[Dim]:
     """The caller's shape, checked against the file's; binds named dimensions."""
-    shape = [g if isinstance(g, int) else int(g) for g in given]  # int() would lose what a Size is
+    try:
+        shape = [g if isinstance(g, int) else index(g) for g in given]  # index() would lose what a Size is
+    except TypeError:
+        raise CuvilError(f"{what}[{input_name!r}] = {given!r}: every extent is a whole number") from None
     where = f"{what}[{input_name!r}] = {tuple(shape)}"
     if any(e < 0 for e in shape):
         raise CuvilError(f"{where}: extents can't be negative")

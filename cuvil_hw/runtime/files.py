@@ -1,0 +1,60 @@
+"""Writing a file so that it appears whole or not at all; what isn't a regular file is written through."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+
+def replace(path: str | os.PathLike[str], data: bytes, *, durable: bool = False) -> None:
+    """Give the file at `path` this content. Raises OSError.
+
+    A regular file, also one that a link leads to, is replaced at once by a new one with its permissions, so that a
+    reader sees the old or the new. A device, a pipe or a socket is written to and stays what it is, as is anything
+    below /dev and /proc, where names stand for what is open. `durable`: return once the bytes have reached the disk."""
+    given = os.path.abspath(path)
+    try:
+        status: os.stat_result | None = os.stat(given)
+    except FileNotFoundError:
+        status = None  # nothing there, or a link that leads to nothing: the file is made at its end
+    through = given.startswith(("/dev/", "/proc/")) and not given.startswith("/dev/shm/")
+    if status is not None and (through or not stat.S_ISREG(status.st_mode)):
+        with open(given, "wb", buffering=0) as f:
+            _write(f.fileno(), data)
+        return
+    target = Path(os.path.realpath(given))
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb", buffering=0) as f:
+            _write(f.fileno(), data)
+            if status is not None:
+                os.fchmod(f.fileno(), stat.S_IMODE(status.st_mode))
+            if durable:
+                os.fsync(f.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if durable:
+        _sync_folder(target.parent)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the system lets a folder be synced."""
+    try:
+        fd = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
