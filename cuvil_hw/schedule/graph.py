@@ -122,6 +122,7 @@ class _Names:
     def new(self, hint: str) -> str:
         base = re.sub(r"\W", "_", hint, flags=re.ASCII) or "v"
         base = f"v{base}" if base[0].isdigit() or base[0] == "_" else base
+        base = f"v_{base}" if _FOREIGN.match(base) else base
         name, n = base, 0
         while name in self._used or name in RESERVED:
             n += 1
@@ -140,4 +141,14 @@ RESERVED = frozenset(
     bitand bitor compl asm export NULL INT MIN MAX min max abs exp log sqrt tanh erf sin cos floor ceil round
     pow weights workspace
     """.split()  # noqa: SIM905
+)
+# Kinds of names that the headers of C and C++, of the vendors and of our simulators define as types, functions or macros.
+_FOREIGN = re.compile(
+    r"""(\w+_t | u?int\d* | u?(char|short|long|half|float|double)\d* | u(char|short|int|long)\d* | errno | dim3 | linux | unix
+    | std | std(in|out|err) | (ap|hls|cl|sycl|cuvil|cuda|cu|cn|cnrt|mlu|bang|hip|pthread|get|read|write|mem|async)_\w*
+    | (cuda|cn|thread|block|grid|task|cluster|core|warp)[A-Z]\w* | cuvil | hls | sycl | cl | queue | pipe | channel
+    | (U?INT|FLT|DBL|LDBL|S?CHAR|UCHAR|U?SHRT|U?LONG|U?LLONG|HUGE|M|FP|FE|E|SIG|EXIT|RAND|SEEK|BUF|AP|HLS|CL|SYCL|CUVIL|CUDA
+       |CU|CN|CNRT|MLU|BANG|MAX|MIN|NRAM|SRAM|WRAM|GDRAM)_\w* | NAN | EOF | INFINITY | BUFSIZ | TRUE | FALSE | NRAM2\w* | GDRAM2\w*
+    )\Z""",
+    re.VERBOSE | re.ASCII,
 )
