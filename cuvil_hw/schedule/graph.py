@@ -142,13 +142,14 @@ RESERVED = frozenset(
     pow weights workspace
     """.split()  # noqa: SIM905
 )
-# Kinds of names that the headers of C and C++, of the vendors and of our simulators define as types, functions or macros.
+# Kinds of names that headers of C, C++, the vendors and our simulators define as types, functions or macros.
 _FOREIGN = re.compile(
-    r"""(\w+_t | u?int\d* | u?(char|short|long|half|float|double)\d* | u(char|short|int|long)\d* | errno | dim3 | linux | unix
-    | std | std(in|out|err) | (ap|hls|cl|sycl|cuvil|cuda|cu|cn|cnrt|mlu|bang|hip|pthread|get|read|write|mem|async)_\w*
-    | (cuda|cn|thread|block|grid|task|cluster|core|warp)[A-Z]\w* | cuvil | hls | sycl | cl | queue | pipe | channel
-    | (U?INT|FLT|DBL|LDBL|S?CHAR|UCHAR|U?SHRT|U?LONG|U?LLONG|HUGE|M|FP|FE|E|SIG|EXIT|RAND|SEEK|BUF|AP|HLS|CL|SYCL|CUVIL|CUDA
-       |CU|CN|CNRT|MLU|BANG|MAX|MIN|NRAM|SRAM|WRAM|GDRAM)_\w* | NAN | EOF | INFINITY | BUFSIZ | TRUE | FALSE | NRAM2\w* | GDRAM2\w*
-    )\Z""",
+    r"""(\w+_t | u?int\d* | u?(char|short|long|half|float|double)\d* | u(char|short|int|long)\d* | errno | dim3
+    | linux | unix | std | std(in|out|err) | cuvil | hls | sycl | cl | queue | pipe | channel
+    | (ap|hls|cl|sycl|cuvil|cuda|cu|cn|cnrt|mlu|bang|hip|pthread|get|read|write|mem|async)_\w*
+    | (cuda|cn|thread|block|grid|task|cluster|core|warp)[A-Z]\w*
+    | (U?INT|FLT|DBL|LDBL|S?CHAR|UCHAR|U?SHRT|U?LONG|U?LLONG|HUGE|M|FP|FE|E|SIG|EXIT|RAND|SEEK|BUF|AP|HLS|CL|SYCL
+       |CUVIL|CUDA|CU|CN|CNRT|MLU|BANG|MAX|MIN|NRAM|SRAM|WRAM|GDRAM)_\w*
+    | NAN | EOF | INFINITY | BUFSIZ | TRUE | FALSE | NRAM2\w* | GDRAM2\w* )\Z""",
     re.VERBOSE | re.ASCII,
 )
