@@ -123,9 +123,10 @@ template <int W> ap_uint<W> at_least(const ap_uint<W>& x, const ap_uint<W>& low)
 //     PER = BITS / container elements a word;
 //   * every tensor starts at a fresh word: it takes ceil(COUNT / PER) words, and the spare bytes of the last are zero
 //     (ignored on the way in);
-//   * keep and strb have one bit a byte, set where the byte belongs to an element;
-//   * `last` is set on a tensor's final word, if the caller asks for it; it is ignored on the way in, so that one transfer
-//     may carry many samples.
+//   * `last` ends a packet, which may carry many samples: it is set on the final word of an output where it was set on the
+//     final word of the input sample that it belongs to (or of every sample, where nothing is passed on);
+//   * keep and strb have one bit a byte: all are set, but for the spare bytes of a word with `last`, since a DMA takes a
+//     partial word at the end of a packet only.
 // On the lane side the same elements come as ceil(COUNT / LANES) words of LANES lanes; spare lanes of the last word are zero
 // (ignored on the way out). COUNT, LANES and PER need not divide each other: where neither LANES nor PER divides the other,
 // one element moves a cycle, else one AXI word or one lane word, whichever is narrower.
@@ -154,21 +155,40 @@ template <int B, class T, int L, int C> const int shape<B, T, L, C>::ratio;
 
 template <int KIND> struct gearbox;
 
-template <int BITS, class S> void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ap_uint<BITS> data, int word, bool last) {
+template <int BITS> void take(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, ap_uint<BITS>& data, bool& last) {
+#pragma HLS INLINE
+    const ap_axiu<BITS, 0, 0, 0> axi = in.read();
+    data = axi.data;
+    last = axi.last != 0;
+}
+
+// Whether a packet ends with this sample: always, or as a stream of one flag a sample says.
+struct every_sample {};
+inline bool ends_packet(every_sample&) { return true; }
+template <class F> bool ends_packet(hls::stream<vec<F, 1> >& ends) {
+#pragma HLS INLINE
+    return ends.read().v[0] != F(0);
+}
+
+template <int BITS, class S, class ENDS>
+void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ap_uint<BITS> data, int word, ENDS& ends) {
 #pragma HLS INLINE
     const unsigned long long all = ~0ULL >> (64 - BITS / 8);
     ap_axiu<BITS, 0, 0, 0> axi;
+    bool last = false;
+    if (word == S::words - 1) last = ends_packet(ends);
     axi.data = data;
-    axi.keep = word == S::words - 1 ? all >> (BITS / 8 - S::tail_bytes) : all;
+    axi.keep = last ? all >> (BITS / 8 - S::tail_bytes) : all;
     axi.strb = axi.keep;
-    axi.last = last && word == S::words - 1;
+    axi.last = last;
     out.write(axi);
 }
 
 template <> struct gearbox<0> {
     template <int BITS, class E, int LANES, int COUNT, class T>
-    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
         typedef shape<BITS, E, LANES, COUNT> S;
+        bool last = false;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         for (int i = 0; i < S::vecs; ++i) {
@@ -176,7 +196,7 @@ template <> struct gearbox<0> {
 #pragma HLS PIPELINE II=1
                 const int word = i * S::ratio + part;
                 ap_uint<BITS> data = 0;
-                if (word < S::words) data = in.read().data;
+                if (word < S::words) take(in, data, last);
                 for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
                     const ap_uint<S::container> bits = data >> (p * S::container);
@@ -185,9 +205,10 @@ template <> struct gearbox<0> {
                 if (part == S::ratio - 1) out.write(lanes);
             }
         }
+        return last;
     }
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
         typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
@@ -202,7 +223,7 @@ template <> struct gearbox<0> {
                     const ap_uint<S::container> bits = E(lanes.v[part * S::per + p]);
                     if (word * S::per + p < COUNT) data |= ap_uint<BITS>(bits) << (p * S::container);
                 }
-                if (word < S::words) put<BITS, S>(out, data, word, last);
+                if (word < S::words) put<BITS, S>(out, data, word, ends);
             }
         }
     }
@@ -210,13 +231,14 @@ template <> struct gearbox<0> {
 
 template <> struct gearbox<1> {
     template <int BITS, class E, int LANES, int COUNT, class T>
-    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
         typedef shape<BITS, E, LANES, COUNT> S;
+        bool last = false;
         ap_uint<BITS> data = 0;
         int part = 0;
         for (int i = 0; i < S::vecs; ++i) {
 #pragma HLS PIPELINE II=1
-            if (part == 0) data = in.read().data;
+            if (part == 0) take(in, data, last);
             vec<T, LANES> lanes;
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
@@ -227,9 +249,10 @@ template <> struct gearbox<1> {
             data >>= LANES * S::container;
             part = part == S::ratio - 1 ? 0 : part + 1;
         }
+        return last;
     }
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
         typedef shape<BITS, E, LANES, COUNT> S;
         ap_uint<BITS> data = 0;
         int part = 0, word = 0;
@@ -242,7 +265,7 @@ template <> struct gearbox<1> {
                 if (i * LANES + l < COUNT) data |= ap_uint<BITS>(bits) << ((part * LANES + l) * S::container);
             }
             if (part == S::ratio - 1 || i == S::vecs - 1) {
-                put<BITS, S>(out, data, word, last);
+                put<BITS, S>(out, data, word, ends);
                 data = 0;
                 part = 0;
                 ++word;
@@ -255,15 +278,16 @@ template <> struct gearbox<1> {
 
 template <> struct gearbox<2> {
     template <int BITS, class E, int LANES, int COUNT, class T>
-    static void in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
         typedef shape<BITS, E, LANES, COUNT> S;
+        bool last = false;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
         ap_uint<BITS> data = 0;
         int part = 0, lane = 0;
         for (int e = 0; e < COUNT; ++e) {
 #pragma HLS PIPELINE II=1
-            if (part == 0) data = in.read().data;
+            if (part == 0) take(in, data, last);
             const ap_uint<S::container> bits = data;
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
@@ -275,9 +299,10 @@ template <> struct gearbox<2> {
             part = part == S::per - 1 ? 0 : part + 1;
             lane = lane == LANES - 1 ? 0 : lane + 1;
         }
+        return last;
     }
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last) {
+    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
+    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
         typedef shape<BITS, E, LANES, COUNT> S;
         vec<T, LANES> lanes;
 #pragma HLS ARRAY_PARTITION variable=lanes.v complete
@@ -290,7 +315,7 @@ template <> struct gearbox<2> {
             data |= ap_uint<BITS>(bits) << (part * S::container);
             lane = lane == LANES - 1 ? 0 : lane + 1;
             if (part == S::per - 1 || e == COUNT - 1) {
-                put<BITS, S>(out, data, word, last);
+                put<BITS, S>(out, data, word, ends);
                 data = 0;
                 part = 0;
                 ++word;
@@ -309,11 +334,27 @@ template <int BITS, class E, int LANES, int COUNT, class T>
 void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
     axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template in<BITS, E, LANES, COUNT>(in, out);
 }
+// `ends` gets a flag a sample: whether its final word had `last`.
+template <int BITS, class E, int LANES, int COUNT, class T, class F>
+void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out,
+                    hls::stream<vec<F, 1> >& ends) {
+    vec<F, 1> flag;
+    flag.v[0] = F(axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template in<BITS, E, LANES, COUNT>(in, out));
+    ends.write(flag);
+}
 
-// One tensor out. `last_tensor` false leaves `last` clear, for all but the final sample of one transfer.
+// One tensor out, a packet of its own.
 template <int BITS, class E, int LANES, int COUNT, class T>
-void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, bool last_tensor = true) {
-    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, last_tensor);
+void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out) {
+    axis::every_sample ends;
+    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, ends);
+}
+// One tensor out, which ends a packet if `ends` says so. The flag is read for the final word, not before: other words need
+// not wait for the whole input.
+template <int BITS, class E, int LANES, int COUNT, class T, class F>
+void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out,
+                    hls::stream<vec<F, 1> >& ends) {
+    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, ends);
 }
 
 }  // namespace cuvil

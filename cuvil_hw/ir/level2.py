@@ -20,6 +20,7 @@ from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     param_def,
     prop_def,
     result_def,
@@ -69,33 +70,36 @@ def axis_type(bits: int) -> AxisType:
 
 @irdl_op_definition
 class AxisReadOp(IRDLOperation):
-    """A process that turns one tensor of `count` elements from a port into words of a stream."""
+    """A process that turns one tensor of `count` elements from a port into words of a stream. `ends`, if given: a
+    stream that gets a flag a tensor, whether a packet of the port ended with it."""
 
     name = "cuvil.level2.axis_read"
     port = operand_def(AxisType)
     stream = operand_def(StreamType)
+    ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
     dtype = prop_def(StringAttr)
 
-    def __init__(self, port: SSAValue, stream: SSAValue, count: int, dtype: str) -> None:
+    def __init__(self, port: SSAValue, stream: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[port, stream], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+            operands=[port, stream, ends], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
         )
 
 
 @irdl_op_definition
 class AxisWriteOp(IRDLOperation):
-    """The reverse of axis_read."""
+    """The reverse of axis_read: a packet ends with the tensor where `ends` says so, with every one without it."""
 
     name = "cuvil.level2.axis_write"
     stream = operand_def(StreamType)
     port = operand_def(AxisType)
+    ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
     dtype = prop_def(StringAttr)
 
-    def __init__(self, stream: SSAValue, port: SSAValue, count: int, dtype: str) -> None:
+    def __init__(self, stream: SSAValue, port: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[stream, port], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+            operands=[stream, port, ends], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
         )
 
 

@@ -434,7 +434,8 @@ class Function(Values):
         assert isinstance(bus, AxisType)
         bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
         element = port_element(op.dtype.data, self.lang)
-        call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream)
+        ends = f", {self.codes[op.ends].text}" if op.ends is not None else ""
+        call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream, ends=ends)
         self._process(f"{'read' if reads else 'write'}_{port}", call)
 
 

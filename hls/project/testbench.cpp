@@ -1,4 +1,5 @@
-// Runs the design on the golden vectors in golden.txt and compares every word. Returns the number of wrong words.
+// Runs the design on the golden vectors in golden.txt, all samples in one packet where it can, and compares every word and where packets
+// end. Returns 0 when nothing is wrong.
 #include <cstdio>
 #include <cstdlib>
 
@@ -11,13 +12,16 @@ int main(int argc, char** argv) {
         std::printf("golden.txt not found\n");
         return 1;
     }
-    int samples = 0, wrong = 0;
+    int samples = 0, wrong = 0, misplaced = 0;
     long words = 0;
     if (std::fscanf(file, "%d", &samples) != 1) return 1;
     for (int n = 0; n < samples; ++n) {
+        const bool ends = $ends;
 $body
     }
     std::fclose(file);
-    std::printf("%d samples, %ld words compared, %d wrong\n", samples, words, wrong);
-    return wrong ? 1 : 0;
+    std::printf("%d samples, %ld words compared, %d wrong", samples, words, wrong);
+    if (misplaced) std::printf(", %d where a packet wrongly ends or goes on", misplaced);
+    std::printf("\n");
+    return wrong || misplaced ? 1 : 0;
 }

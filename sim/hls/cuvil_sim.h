@@ -9,6 +9,8 @@
 //       (the lowest one that failed).
 //   void cuvil_sim_set_first(long first)
 //       The number of the first sample of the coming runs, where one batch is run in parts. It is 0 at first.
+//   void cuvil_sim_set_packets(int on)
+//       1: all samples of a run are one packet, `last` is on its final word only; 0, as at first: each sample is one.
 //   void cuvil_sim_set_threads(int threads)
 //       Worker threads; 0: as the environment's CUVIL_SIM_THREADS says, else one per hardware thread. Samples are
 //       independent, results don't depend on it. A top with plain `static` variables needs 1 (see CUVIL_STATIC).
@@ -47,6 +49,7 @@ namespace sim {
 struct Settings {
     int threads = 0;
     long first = 0;
+    bool packets = false;
     unsigned long seed = 0;
     int stall_percent = 0;
 };
@@ -64,7 +67,7 @@ struct Job {
 };
 
 template <int BITS>
-void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes, long count) {
+void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes, long count, bool last) {
     const long step = BITS / 8;
     typename std::conditional<BITS == 64, std::uint64_t, std::uint32_t>::type raw;
     ap_axiu<BITS, 0, 0, 0> word;
@@ -81,14 +84,14 @@ void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes
     raw = 0;
     std::memcpy(&raw, bytes + at, count - at);
     word.data = raw;
-    word.keep = ~0ull >> (64 - (count - at));
+    word.keep = last ? ~0ull >> (64 - (count - at)) : ~0ull;
     word.strb = word.keep;
-    word.last = 1;
+    word.last = last;
     port.write(word);
 }
 
 template <int BITS>
-void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, long count, int index) {
+void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, long count, int index, bool last) {
     const long step = BITS / 8, words = (count + step - 1) / step;
     if (static_cast<long>(port.size()) != words)
         throw std::runtime_error("output " + std::to_string(index) + " has " + std::to_string(port.size()) +
@@ -98,11 +101,12 @@ void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, l
         const long left = count - at < step ? count - at : step;
         const std::uint64_t raw = word.data.to_uint64();
         std::memcpy(bytes + at, &raw, left);
-        if (word.last.to_bool() != (at + step >= count))
+        if (word.last.to_bool() != (last && at + step >= count))
             throw std::runtime_error("output " + std::to_string(index) +
                                      (word.last.to_bool() ? " sets `last` before its final word: its DMA would stop early"
                                                           : " ends without `last`: its DMA would hang"));
-        if (word.keep.to_uint64() != ~0ull >> (64 - left) || word.strb.to_uint64() != ~0ull >> (64 - left))
+        const std::uint64_t keep = ~0ull >> (64 - (word.last.to_bool() ? left : step));
+        if (word.keep.to_uint64() != keep || word.strb.to_uint64() != keep)
             throw std::runtime_error("output " + std::to_string(index) + " has a wrong keep or strb mask in word " +
                                      std::to_string(at / step));
     }
@@ -113,8 +117,8 @@ class Port {
   public:
     virtual ~Port() = default;
     virtual void* stream() = 0;
-    virtual void feed_from(const unsigned char* bytes, long count) = 0;
-    virtual void collect_into(unsigned char* bytes, long count, int index) = 0;
+    virtual void feed_from(const unsigned char* bytes, long count, bool last) = 0;
+    virtual void collect_into(unsigned char* bytes, long count, int index, bool last) = 0;
     virtual std::size_t words() const = 0;
     virtual void forget() = 0;
 };
@@ -128,8 +132,10 @@ template <int BITS> class PortOf : public Port {
 #endif
     }
     void* stream() override { return &stream_; }
-    void feed_from(const unsigned char* bytes, long count) override { feed(stream_, bytes, count); }
-    void collect_into(unsigned char* bytes, long count, int index) override { collect(stream_, bytes, count, index); }
+    void feed_from(const unsigned char* bytes, long count, bool last) override { feed(stream_, bytes, count, last); }
+    void collect_into(unsigned char* bytes, long count, int index, bool last) override {
+        collect(stream_, bytes, count, index, last);
+    }
     std::size_t words() const override { return const_cast<PortOf*>(this)->stream_.size(); }  // Xilinx's isn't const
     void forget() override {
         while (!stream_.empty()) stream_.read();
@@ -161,8 +167,10 @@ class Ports {
     }
     void run(const Job& job, long sample) {
         const int inputs = design_.inputs;
+        const bool last = !settings().packets || sample == job.samples - 1;
         for (int i = 0; i < inputs; ++i)
-            ports_[i]->feed_from(static_cast<const unsigned char*>(job.inputs[i]) + sample * job.in_bytes[i], job.in_bytes[i]);
+            ports_[i]->feed_from(static_cast<const unsigned char*>(job.inputs[i]) + sample * job.in_bytes[i], job.in_bytes[i],
+                                 last);
         design_.call(streams_.data());
         for (int i = 0; i < inputs; ++i)
             if (ports_[i]->words())
@@ -170,7 +178,7 @@ class Ports {
                                          " word(s) that the design never read");
         for (int i = 0; i < design_.ports - inputs; ++i)
             ports_[inputs + i]->collect_into(static_cast<unsigned char*>(job.outputs[i]) + sample * job.out_bytes[i],
-                                             job.out_bytes[i], i);
+                                             job.out_bytes[i], i, last);
 #ifdef CUVIL_SIM_STREAM
         if (hls::sim::leftover()[0]) throw std::runtime_error(hls::sim::leftover());
 #endif
@@ -258,6 +266,8 @@ extern "C" int cuvil_sim_run(const void* const* inputs, void* const* outputs, co
 }
 
 extern "C" void cuvil_sim_set_first(long first) { cuvil::sim::settings().first = first; }
+
+extern "C" void cuvil_sim_set_packets(int on) { cuvil::sim::settings().packets = on != 0; }
 
 extern "C" void cuvil_sim_set_threads(int threads) { cuvil::sim::settings().threads = threads; }
 

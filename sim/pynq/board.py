@@ -36,6 +36,7 @@ class Design:
     inputs: tuple[StreamPort, ...]
     outputs: tuple[StreamPort, ...]
     part: str
+    packets: bool = True
 
     def compute(self, samples: list[Samples]) -> list[Samples]:
         """Bytes of samples in, bytes of samples out, by the compiled HLS C++."""
@@ -48,8 +49,7 @@ class Design:
         for port, array in zip(self.outputs, results, strict=True):
             rows = np.zeros((len(array), port.sample_bytes), np.uint8)
             port.pack(array, rows)
-            # `keep` of the last word: a DMA writes the payload's bytes only.
-            out.append([bytes(row[: port.payload_bytes]) for row in rows])
+            out.append([bytes(row) for row in rows])
         return out
 
 
@@ -134,6 +134,7 @@ class SimulatedBoard(Device):
             [streams[p.name] for p in design.outputs],
             design.compute,
             running=not wiring.started_by_register,
+            packets=design.packets,
         )
         cores = [r.base for r in hardware.regions if r.instance == wiring.core and r.kind == "REGISTER"]
         self._core = cores[0] if cores else None

@@ -1,7 +1,8 @@
 """AXI DMA 7.1 in direct register mode (PG021), as far as a driver can see it, around a design that is simulated.
 
 One `Fabric` holds the DMAs of a board and what lies between them: words of input samples wait until every input has a
-whole sample, the design's HLS simulator turns them into output samples, and each leaves as one packet.
+whole sample, the design's HLS simulator turns them into output samples, and a packet of them ends where one of the
+first input ended, or with each sample.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Memory:
 @dataclass
 class Stream:
     """A port of the design: bytes of one sample on the stream and of its array. `stop_after`: bytes after which the
-    stream stands still, for a fault; `corrupt`: flips a bit of that many coming samples; `packet_bytes`: length of a
-    packet where it isn't the sample's."""
+    stream stands still, for a fault; `corrupt`: flips a bit of that many coming samples; `packet_bytes`: a packet ends
+    after each so many bytes. `held`: bytes that came in, and whether each whole sample among them ended a packet;
+    `results`: samples that go out, and whether each ends a packet."""
 
     sample_bytes: int
     payload_bytes: int
@@ -53,7 +55,18 @@ class Stream:
     packet_bytes: int | None = None
     moved: int = 0
     held: bytearray = field(default_factory=bytearray)
-    packets: deque[bytes] = field(default_factory=deque)
+    ends: deque[bool] = field(default_factory=deque)
+    results: deque[tuple[bytes, bool]] = field(default_factory=deque)
+
+    def arrive(self, content: bytes, last: bool) -> None:
+        """Words of an input, the last one with `last` or not."""
+        before = len(self.held) // self.sample_bytes
+        self.held += content
+        whole = len(self.held) // self.sample_bytes - before
+        self.ends.extend([False] * whole)
+        if last and whole:
+            self.ends[-1] = True
+        self.moved += len(content)
 
 
 @dataclass
@@ -68,7 +81,8 @@ class Engine:
     status: int = HALTED
     address: int = 0
     length: int = 0
-    left: int = 0  # bytes of the transfer under way that haven't moved
+    busy: bool = False  # a transfer is under way
+    left: int = 0  # its bytes that haven't moved
     looks: int = 0  # how often a transfer is seen busy before it moves
     wait: int = 0
 
@@ -81,7 +95,7 @@ class Engine:
     def write(self, offset: int, value: int) -> None:
         if offset == CONTROL:
             if value & RESET:
-                self.control, self.status, self.left = 0, HALTED, 0
+                self.control, self.status, self.busy, self.left = 0, HALTED, False, 0
             elif value & RUN:
                 self.control, self.status = value, self.status & ~HALTED
             else:
@@ -97,6 +111,7 @@ class Engine:
 
     def begin(self, length: int) -> None:
         self.length = self.left = length
+        self.busy = True
         self.wait = self.looks
         self.status &= ~IDLE
         if length == 0:
@@ -106,56 +121,60 @@ class Engine:
 
     def fail(self, bits: int) -> None:
         self.status |= bits | HALTED
-        self.left = 0
+        self.busy, self.left = False, 0
 
     def finish(self, moved: int) -> None:
-        self.length, self.left = moved, 0
+        self.length, self.busy, self.left = moved, False, 0
         self.status |= IDLE | COMPLETE
 
     def step(self) -> bool:
         """Move what can move; True when something did."""
-        if not self.left or self.wait or self.status & HALTED:
+        if not self.busy or self.wait or self.status & HALTED:
             return False
         return self._send() if self.side == MM2S else self._receive()
 
     def _send(self) -> bool:
         stream = self.stream
         room = self.left if stream.stop_after is None else min(self.left, stream.stop_after - stream.moved)
-        # The core's own buffering: two samples ahead of what the design has taken.
-        room = min(room, 2 * stream.sample_bytes - len(stream.held))
+        # The core's own buffering: four samples ahead of what the design has taken.
+        room = min(room, 4 * stream.sample_bytes - len(stream.held))
         if room <= 0:
             return False
         at = self.address + self.length - self.left
-        stream.held += self.memory.read(at, room)
-        stream.moved += room
         self.left -= room
+        stream.arrive(self.memory.read(at, room), last=self.left == 0)
         if self.left == 0:
             self.finish(self.length)
         return True
 
     def _receive(self) -> bool:
         stream = self.stream
-        if not stream.packets or (stream.stop_after is not None and stream.moved >= stream.stop_after):
+        if not stream.results or (stream.stop_after is not None and stream.moved >= stream.stop_after):
             return False
-        packet = stream.packets.popleft()
-        if len(packet) > self.length:
+        content, last = stream.results.popleft()
+        if len(content) > self.left:
             self.fail(INTERNAL)
             return True
-        self.memory.write(self.address, packet)
+        filled = self.length - self.left
+        self.memory.write(self.address + filled, content)
+        self.left -= len(content)
         stream.moved += stream.sample_bytes
-        self.finish(len(packet))
+        if last:
+            self.finish(filled + len(content))
         return True
 
 
 @dataclass
 class Fabric:
-    """The engines of a board by the address of their first register, and the design between them."""
+    """The engines of a board by the address of their first register, and the design between them. `packets`: it hands
+    on where the packets of its first input end; else each sample is one."""
 
     engines: dict[int, Engine]
     inputs: list[Stream]
     outputs: list[Stream]
     compute: Compute
     running: bool
+    packets: bool
 
     def settle(self) -> None:
         """Let everything move that can."""
@@ -166,22 +185,25 @@ class Fabric:
                 moved |= engine.step()
 
     def _compute(self) -> bool:
-        """Run the design on all whole samples. It accepts no more than two results that nobody has fetched."""
+        """Run the design on all whole samples. It accepts no more than four results that nobody has fetched."""
         ready = min(len(s.held) // s.sample_bytes for s in self.inputs)
-        ready = min(ready, 2 - max(len(s.packets) for s in self.outputs))
+        ready = min(ready, 4 - max(len(s.results) for s in self.outputs))
         if ready <= 0 or not self.running:
             return False
+        ends = [self.inputs[0].ends.popleft() or not self.packets for _ in range(ready)]
         taken: list[Samples] = []
         for stream in self.inputs:
             size = stream.sample_bytes
             taken.append([bytes(stream.held[n * size :][: stream.payload_bytes]) for n in range(ready)])
             del stream.held[: ready * size]
         for stream, samples in zip(self.outputs, self.compute(taken), strict=True):
-            for sample in samples:
+            for sample, last in zip(samples, ends, strict=True):
                 if stream.corrupt:
                     stream.corrupt -= 1
                     sample = bytes([sample[0] ^ 1]) + sample[1:]
                 if stream.packet_bytes is not None:
-                    sample = sample.ljust(stream.packet_bytes, b"?")[: stream.packet_bytes]
-                stream.packets.append(sample)
+                    sample, last = sample.ljust(stream.packet_bytes, b"?")[: stream.packet_bytes], True
+                elif last:  # a DMA writes the bytes that `keep` marks, which spares some in the last word of a packet
+                    sample = sample[: stream.payload_bytes]
+                stream.results.append((sample, last))
         return True

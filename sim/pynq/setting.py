@@ -45,16 +45,23 @@ def design_of(artifact: Artifact) -> tuple[str, Design]:
             manifest.model, Path(folder), manifest.device_inputs, manifest.device_outputs, manifest.info
         )
         simulator = LoadedSimulation(build_simulation(program), program)
-    design = Design(simulator, inputs, outputs, str(manifest.profile["part"]))
+    packets = manifest.info.get("packets") is True
+    design = Design(simulator, inputs, outputs, str(manifest.profile["part"]), packets)
     return design_digest(sources, manifest.info), design
 
 
 def register(
-    board: SimulatedBoard, artifact: Artifact, *, content: bytes = b"0123", started_by_register: bool = False
+    board: SimulatedBoard,
+    artifact: Artifact,
+    *,
+    content: bytes = b"0123",
+    started_by_register: bool = False,
+    clock_hz: float | None = None,
 ) -> bitstreams.Entry:
-    """Make a bitstream of an artifact for the simulated board, and add it to the registry as a user would."""
+    """Make a bitstream of an artifact for the simulated board, and add it to the registry as a user would. `clock_hz`:
+    what it is built for; None: the profile's."""
     digest, design = design_of(artifact)
-    clock_hz = float(artifact.manifest.profile["clock_hz"])
+    clock_hz = clock_hz or float(artifact.manifest.profile["clock_hz"])
     bit = bit_file(content, design.part, "shell_wrapper", int(digest[:8], 16))
     board.designs[hashlib.sha256(bit).hexdigest()] = design
     hardware = shell.standard_hwh(

@@ -7,6 +7,7 @@ import hashlib
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_kws_batch_of_64_through_dma(board: SimulatedBoard, kws: Case, started_b
         assert run.samples == 64
         assert run.device_seconds > 0
         assert same(list(run.outputs), kws.expected)
-    assert board.transfers == 2 * 64
+    assert board.transfers == 2  # one a port for the whole batch
     assert len({tuple(row) for row in kws.expected[0]}) > 32  # inputs that tell designs apart
 
 
@@ -166,31 +167,39 @@ def test_a_new_build_of_a_design_replaces_the_old_one(board: SimulatedBoard, kws
     assert bitstreams.registered() == (new,)
 
 
+INPUT = "input v0 (channel MM2S of dma_v0 at 0x40400000): "
+OUTPUT = "output v1 (channel S2MM of dma_v1 at 0x40410000): "
+BUSY = "not done, status 0x00000000 (busy)"
+
+
 @pytest.mark.parametrize(
-    ("port", "words", "sample", "said"),
+    ("port", "words", "alone"),
     [
-        ("v0", 62 * 3 + 5, 3, "input v0 (channel MM2S of dma_v0 at 0x40400000): 186 words (3 samples of 62) moved"),
-        ("v0", 0, 0, "input v0 (channel MM2S of dma_v0 at 0x40400000): 0 words (0 samples of 62) moved"),
-        ("v1", 4, 2, "output v1 (channel S2MM of dma_v1 at 0x40410000): 4 words (2 samples of 2) moved"),
-        ("v1", 0, 0, "output v1 (channel S2MM of dma_v1 at 0x40410000): 0 words (0 samples of 2) moved"),
+        ("v0", 62 * 3 + 5, "passes after programming again"),
+        ("v0", 0, f", after programming again: stalled for 1 s: {INPUT}62 words (1 × 62) {BUSY}; the design doesn't"),
+        ("v1", 4, "passes after programming again"),
+        ("v1", 0, f", after programming again: stalled for 1 s: {OUTPUT}2 words (1 × 2) {BUSY}; the design took"),
     ],
 )
 def test_a_stalled_channel_is_named_in_time(
-    board: SimulatedBoard, kws: Case, port: str, words: int, sample: int, said: str
+    board: SimulatedBoard, kws: Case, port: str, words: int, alone: str
 ) -> None:
     register(board, kws.artifact)
     board.faults.stop_words[port] = words
     with cuvil.load(kws.path, "hw") as executable:
         start = time.monotonic()
-        status = "0x00001000 (busy, an earlier transfer completed)" if sample else "0x00000000 (busy)"
-        stalled = f"stalled for 1 s at sample {sample} of 64: {said}, status {status}; the design"
-        with pytest.raises(cuvil.DeviceError, match=re.escape(stalled)):
+        with pytest.raises(cuvil.DeviceError) as caught:
             results(executable, kws.inputs)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 4
+        said = str(caught.value)
+        assert re.search(r"in samples 0 to 63 of 64: stalled for 1[.\d]* s: input v0 \(channel MM2S of dma_v0 at", said)
+        assert f"{INPUT}3968 words (64 × 62) {BUSY}; the design doesn't take the words" in said
+        assert f"{OUTPUT}128 words (64 × 2) {BUSY}" in said
+        assert f"The first of them alone{alone if alone.startswith(',') else ' ' + alone}" in said
         # The fabric is programmed afresh, so the next run works once the fault is gone.
         board.faults.stop_words.clear()
         assert same(results(executable, kws.inputs), kws.expected)
-    assert len(board.programmed) == 2
+    assert len(board.programmed) == 3
 
 
 def test_of_two_outputs_the_stalled_one_is_named(board: SimulatedBoard, two_ports: Case) -> None:
@@ -199,7 +208,8 @@ def test_of_two_outputs_the_stalled_one_is_named(board: SimulatedBoard, two_port
     board.faults.stop_words[second] = 0
     with cuvil.load(two_ports.path, "hw") as executable, pytest.raises(cuvil.DeviceError) as caught:
         results(executable, two_ports.inputs)
-    head, _, rest = str(caught.value).partition("\n")
+    _, _, alone = str(caught.value).partition("The first of them alone")
+    head, _, rest = alone.partition("\n")
     assert f"output {second} (channel S2MM of dma_{second}" in head
     assert f"output {first}" not in head
     assert f"output {first} (channel S2MM of dma_{first}" in rest
@@ -217,7 +227,7 @@ def test_an_error_of_the_dma_is_decoded(board: SimulatedBoard, kws: Case) -> Non
     register(board, kws.artifact)
     with cuvil.load(kws.path, "hw") as executable:
         board.memory.base += 1 << 24  # the buffers are gone: no memory answers at their address
-        said = r"dma_v1 at 0x40410000\) failed at sample 0; .* \(halted, decode error"
+        said = r"dma_v1 at 0x40410000\) failed in a batch of 64; .* \(halted, decode error"
         with pytest.raises(cuvil.DeviceError, match=said):
             results(executable, kws.inputs)
 
@@ -225,8 +235,9 @@ def test_an_error_of_the_dma_is_decoded(board: SimulatedBoard, kws: Case) -> Non
 @pytest.mark.parametrize(
     ("packet_bytes", "said"),
     [
-        (8, "ended sample 0 after 8 bytes where it has 12: the bitstream sets `last` early"),
-        (24, "failed at sample 0; 0 words (0 samples of 2) moved, status 0x00000011 (halted, internal error (a packet"),
+        (8, "ended after 8 bytes where a batch of 64 has 1024: the bitstream sets `last` early"),
+        (16, "ended after 16 bytes where a batch of 64 has 1024: the bitstream sets `last` early"),
+        (1032, "failed in a batch of 64; 128 words (64 × 2) not done, status 0x00000011 (halted, internal error ("),
     ],
 )
 def test_packets_that_are_no_sample(board: SimulatedBoard, kws: Case, packet_bytes: int, said: str) -> None:
@@ -239,6 +250,46 @@ def test_packets_that_are_no_sample(board: SimulatedBoard, kws: Case, packet_byt
             results(executable, kws.inputs)
         board.faults.packet_bytes.clear()
         assert same(results(executable, kws.inputs), kws.expected)
+
+
+def test_designs_that_end_every_sample_go_one_by_one(board: SimulatedBoard, kws: Case, tmp_path: Path) -> None:
+    """Artifacts of before don't say that a packet may carry many samples."""
+    manifest = kws.artifact.manifest
+    info = {key: value for key, value in manifest.info.items() if key not in ("packets", "cycles")}
+    old = replace(kws.artifact, manifest=replace(manifest, info=info))
+    container.write(tmp_path / "old.cuvil", old)
+    register(board, old)
+    with cuvil.load(tmp_path / "old.cuvil", "hw") as executable:
+        assert same(results(executable, [a[:5] for a in kws.inputs]), [a[:5] for a in kws.expected])
+    assert board.transfers == 2 * 5
+    # A bitstream that ends every sample, for a program that expects packets: noticed.
+    register(board, kws.artifact)
+    for design in board.designs.values():
+        design.packets = False
+    with cuvil.load(kws.path, "hw") as executable, pytest.raises(cuvil.DeviceError, match="sets `last` early"):
+        results(executable, kws.inputs)
+
+
+def test_the_fabric_runs_at_the_clock_that_it_was_built_for(board: SimulatedBoard, kws: Case) -> None:
+    register(board, kws.artifact)
+    board._plain.update(dict.fromkeys((4160749824, 4160749828, 4160749832), 30 << 12))  # PLLs of 1500 MHz
+    with cuvil.load(kws.path, "hw") as executable:
+        assert pynq.Clocks.fclk0_mhz == pytest.approx(100, rel=0.01)
+        assert same(results(executable, kws.inputs), kws.expected)
+
+
+def test_another_clock_than_the_profiles_is_said(
+    board: SimulatedBoard, kws: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(board, kws.artifact, clock_hz=50e6)
+    said = "runs at 50 MHz where the profile says 100: expect 0.50 times the report's throughput"
+    with pytest.warns(UserWarning, match=said), cuvil.load(kws.path, "hw") as executable:
+        assert same(results(executable, kws.inputs), kws.expected)
+    stuck = type("Stuck", (), {"fclk0_mhz": property(lambda _: 150.0, lambda _, value: None)})()
+    monkeypatch.setattr(pynq, "Clocks", stuck)
+    said = r"fabric clock 0 runs at 150 MHz and can't be set to the 50 MHz that the bitstream was built for"
+    with pytest.raises(cuvil.DeviceError, match=said):
+        cuvil.load(kws.path, "hw")
 
 
 def test_a_slow_process_is_no_stall(board: SimulatedBoard, kws: Case, monkeypatch: pytest.MonkeyPatch) -> None:

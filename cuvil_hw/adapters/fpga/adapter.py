@@ -31,6 +31,7 @@ class Streaming(ABC):
     settings: ClassVar[Mapping[str, SettingKind]]
     float_ends = True
     axes: ClassVar[tuple[str, ...]]
+    packets = False  # whether a packet of a port may carry many samples
 
     @abstractmethod
     def fabric(self, profile: Profile) -> cost.Fabric:
@@ -63,10 +64,10 @@ class Streaming(ABC):
         return Estimate(cycles / profile.clock_hz, cycles, use)
 
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        return dataflow.overhead(graph, self.fabric(profile), self.port_bits(profile))
+        return dataflow.overhead(graph, self.fabric(profile), self.port_bits(profile), self.packets)
 
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        return dataflow.lower(graph, choice, self.port_bits(profile))
+        return dataflow.lower(graph, choice, self.port_bits(profile), self.packets)
 
     def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
         return Measured()

@@ -23,6 +23,7 @@ from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Schedule
 
 MAX_LAYERS = 1024  # saturation counters of the simulator
+MOST_AHEAD = 64  # samples between input and output whose ends of packets are remembered
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class Node:
 
 @dataclass
 class Network:
-    """The processes of a design in topological order."""
+    """The processes of a design in topological order. `flags`: streams that say where packets end."""
 
     graph: KernelGraph
     tables: Tables
+    flags: set[str] = field(default_factory=set)
     nodes: list[Node] = field(default_factory=list)
     ready: dict[str, list[Stream]] = field(default_factory=dict)  # streams that still wait for a reader, by buffer
 
@@ -58,8 +60,8 @@ class Network:
         return Stream(name, dtype, lanes, elements // lanes)
 
 
-def build_network(graph: KernelGraph, choice: Choice) -> Network:
-    """Place every kernel with its folding and join them."""
+def build_network(graph: KernelGraph, choice: Choice, packets: bool = False) -> Network:
+    """Place every kernel with its folding and join them. `packets`: outputs end theirs where the first input does."""
     net = Network(graph, Tables(graph.constants))
     stages = [classify(k) for k in graph.kernels]
     schedule = {name: candidate.schedule for name, candidate in choice.picked}
@@ -71,8 +73,12 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
     for name in graph.inputs:
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
-        net.nodes.append(Node(f"read_{name}", (), (out,), None, lambda _: np.zeros(0, np.int64)))
+        ends = (Stream(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
+        net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64)))
         _publish(net, name, out, len(wanted[name]))
+        for flags in ends:
+            _publish(net, flags.name, flags, len(graph.outputs))
+            net.flags = {flags.name, *(s.name for s in net.ready[flags.name])}
     for layer, s in enumerate(stages):
         if layer >= MAX_LAYERS:
             raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
@@ -82,7 +88,8 @@ def build_network(graph: KernelGraph, choice: Choice) -> Network:
         _publish(net, made, net.nodes[-1].outputs[0], uses)
     for name in graph.outputs:
         final = net.ready[name].pop()
-        net.nodes.append(Node(f"write_{name}", (final,), (), None, lambda _: np.zeros(0, np.int64)))
+        ends = (net.ready[f"{graph.inputs[0]}_ends"].pop(),) if net.flags else ()
+        net.nodes.append(Node(f"write_{name}", (final, *ends), (), None, lambda _: np.zeros(0, np.int64)))
     return net
 
 
@@ -162,9 +169,12 @@ def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule:
 def fifo_depths(net: Network) -> dict[str, int]:
     """Depth of every stream of a design, in words."""
     source = {s.name: n.name for n in net.nodes for s in n.outputs}
-    edges = [Edge(s.name, source[s.name], n.name, s.words) for n in net.nodes for s in n.inputs]
-    needs = {(n.name, s.name): (lambda n=n, s=s: n.needs(s)) for n in net.nodes for s in n.inputs}
+    joined = [(n, s) for n in net.nodes for s in n.inputs if s.name not in net.flags]
+    edges = [Edge(s.name, source[s.name], n.name, s.words) for n, s in joined]
+    needs = {(n.name, s.name): (lambda n=n, s=s: n.needs(s)) for n, s in joined}
     result = fifo.depths(edges, needs, [n.name for n in net.nodes])
+    # Each process may be at another sample; a flag waits until its sample comes out.
+    result |= dict.fromkeys(net.flags, min(len(net.nodes), MOST_AHEAD))
     for n in net.nodes:
         if n.sequential:
             for s in n.inputs[1:]:
@@ -172,9 +182,10 @@ def fifo_depths(net: Network) -> dict[str, int]:
     return result
 
 
-def lower(graph: KernelGraph, choice: Choice, axis_bits: int) -> ModuleOp:
-    """The level2 module of a streaming design: tables, processes, and the top that joins them."""
-    net = build_network(graph, choice)
+def lower(graph: KernelGraph, choice: Choice, axis_bits: int, packets: bool = False) -> ModuleOp:
+    """The level2 module of a streaming design: tables, processes, and the top that joins them. `packets`: see
+    build_network."""
+    net = build_network(graph, choice, packets)
     depth = fifo_depths(net)
     functions = [n.build() for n in net.nodes if n.build is not None]
     top = _top(net, depth, axis_bits)
@@ -204,11 +215,13 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
         elif n.outputs:
             name = n.name.removeprefix("read_")
             size = graph.buffers[name].type.size
-            block.add_op(level2.AxisReadOp(port[name], values[n.outputs[0].name], size, n.outputs[0].dtype))
+            stream, *ends = (values[s.name] for s in n.outputs)
+            block.add_op(level2.AxisReadOp(port[name], stream, size, n.outputs[0].dtype, *ends))
         else:
             name = n.name.removeprefix("write_")
             size = graph.buffers[name].type.size
-            block.add_op(level2.AxisWriteOp(values[n.inputs[0].name], port_out[name], size, n.inputs[0].dtype))
+            stream, *ends = (values[s.name] for s in n.inputs)
+            block.add_op(level2.AxisWriteOp(stream, port_out[name], size, n.inputs[0].dtype, *ends))
     block.add_op(func.ReturnOp())
     top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
     top.attributes["cuvil.role"] = StringAttr("dataflow")
@@ -224,12 +237,12 @@ def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
     return physical(len(shape))
 
 
-def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int) -> dict[str, float]:
+def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int, packets: bool = False) -> dict[str, float]:
     """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in
     words."""
     first = [(k.name, next(iter(fold.schedules(classify(k), fabric.floats)))) for k in graph.kernels]
     slowest = [(name, Candidate(schedule, Estimate(0.0, 0))) for name, schedule in first]
-    net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"))
+    net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"), packets)
     depth = fifo_depths(net)
     use = cost.Use()
     for n in net.nodes:

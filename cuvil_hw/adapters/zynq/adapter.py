@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind
@@ -26,6 +26,7 @@ class ZynqAdapter(Streaming):
     name = "zynq"
     interfaces = INTERFACES
     axes = ("lut", "ff", "bram18", "dsp")
+    packets = True
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "dsp": tuple(FABRICS),
         "axi_stream_bits": STREAM_BITS,
@@ -39,7 +40,10 @@ class ZynqAdapter(Streaming):
         return stream_bits(profile)
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        return project(module, graph, profile, golden)
+        plan = project(module, graph, profile, golden)
+        # What a driver may expect of a batch: cycles from one sample to the next.
+        interval = max((candidate.estimate.cycles for _, candidate in choice.picked), default=0)
+        return replace(plan, info={**plan.info, "cycles": int(interval)})
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

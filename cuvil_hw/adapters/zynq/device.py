@@ -118,6 +118,7 @@ class LoadedSimulation:
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         start = perf_counter()
         functions.cuvil_sim_set_first(ctypes.c_long(first))
+        functions.cuvil_sim_set_packets(ctypes.c_int(self._program.info.get("packets") is True))
         status = functions.cuvil_sim_run(
             _pointers(part), _pointers(results), _sizes(part), _sizes(results), ctypes.c_long(count), error,
             ctypes.c_long(_ERROR_BYTES),

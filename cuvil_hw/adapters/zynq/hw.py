@@ -1,11 +1,13 @@
 """The device "hw": a bitstream on a Zynq board, driven through the `pynq` package.
 
-Every port has an AXI DMA in simple mode (PG021). A sample goes in by one transfer per input and comes out by one per
-output, because the design ends each sample with `last`, which ends an S2MM transfer. Two samples are under way at a
-time, so that the fabric works while Python sets up the next transfer. Buffers are allocated once and used by all calls.
+Every port has an AXI DMA in simple mode (PG021). A batch goes in by one transfer per input and comes out by one per
+output: MM2S ends its packet with `last`, which the design hands on to the same sample of its outputs, and that ends the
+S2MM transfer. (Designs of older artifacts end every sample with `last`; theirs are batches of one.) Buffers are
+allocated once and used by all calls.
 
-When nothing has moved for a while, the channel that everything waits for is named, with the DMA's status. The fabric is
-then programmed afresh before the next run, since what a stopped design holds inside can't be known.
+In simple mode a DMA doesn't tell how far a transfer has come. When a batch takes far longer than it should, the fabric
+is programmed again and a single sample tried, which tells whose words don't move. What a stopped design holds inside
+can't be known, so the fabric is programmed afresh before the next run.
 """
 
 from __future__ import annotations
@@ -44,13 +46,17 @@ ERRORS = {
 START_AND_RESTART = 0x81  # AP_START and AUTO_RESTART of an HLS core's CTRL (UG1399)
 
 STALL_S = 1.0
-IN_FLIGHT = 2
-# Slow designs: after this long without progress, let other threads run between two looks at the DMAs.
+# A batch: at most so many bytes a port and samples, and so long by the design's own figures, of which a run may take a
+# multiple besides STALL_S.
+_CHUNK_BYTES = 1 << 20
+_CHUNK_SAMPLES = 8192
+_CHUNK_S = 0.1
+_SLACK = 4.0
+_MOST_S = 60.0  # whatever an artifact says of itself
+# Slow designs: after this long, let other threads run between two looks at the DMAs.
 _PATIENCE_S = 2e-3
 _NAP_S = 1e-4
-_CHUNK_BYTES = 1 << 20
-_CHUNK_SAMPLES = 256
-_CACHE_LINE = 64
+_CLOCK_TOLERANCE = 0.01
 # Smaller buffers of some pynq versions lie beyond the reach of a 32-bit DMA on 64-bit boards.
 _LEAST_BYTES = 8192
 
@@ -103,62 +109,63 @@ def _pynq(name: str) -> Any:
 
 @dataclass
 class _Lane:
-    """A channel at work: its DMA, its rows (one a sample of a chunk), and how many transfers were started and done."""
+    """A channel at work: its DMA, its buffer (a row a sample, one behind the other as on the stream), and the transfer
+    that is under way."""
 
     channel: Channel
     dma: Any
-    rows: list[Any]
-    plane: Array
-    started: int = 0
-    done: int = 0
+    buffer: Any
+    samples: int = 0
+    done: bool = True
     status: int = field(default=0, repr=False)
 
     @property
     def offset(self) -> int:
         return MM2S if self.channel.port.direction == "in" else S2MM
 
-    def start(self) -> None:
+    def start(self, samples: int) -> None:
+        """Begin to move the first rows of the buffer."""
+        self.samples, self.done = samples, False
         side = self.dma.sendchannel if self.channel.port.direction == "in" else self.dma.recvchannel
         try:
-            side.transfer(self.rows[self.started])
+            side.transfer(self.buffer[:samples])
         except (RuntimeError, ValueError) as e:
-            raise DeviceError(f"{self} can't be started at sample {self.started}: {e}") from e
-        self.started += 1
+            raise DeviceError(f"{self} can't be started: {e}") from e
 
-    def advance(self) -> bool:
-        """Has the transfer that is under way ended? Raises DeviceError when it failed."""
-        if self.done == self.started:
-            return False
+    def look(self) -> None:
+        """Take note when the transfer has ended. Raises DeviceError when it failed."""
         self.status = int(self.dma.read(self.offset + STATUS))
         if self.status & (HALTED | sum(ERRORS)):
-            raise DeviceError(f"{self} failed at sample {self.done}; {self.state()}")
-        if not self.status & IDLE:
-            return False
-        if self.channel.port.direction == "out":
-            self._received()
-        self.done += 1
-        return True
+            raise DeviceError(f"{self} failed in a batch of {self.samples}; {self.state()}")
+        if self.status & IDLE:
+            if self.channel.port.direction == "out":
+                self._received()
+            self.done = True
 
     def _received(self) -> None:
-        port = self.channel.port
-        moved = int(self.dma.read(self.offset + LENGTH))
-        if moved not in (port.payload_bytes, port.sample_bytes):
+        port, moved = self.channel.port, int(self.dma.read(self.offset + LENGTH))
+        whole = self.samples * port.sample_bytes
+        if moved not in (whole, whole - port.sample_bytes + port.payload_bytes):
             raise DeviceError(
-                f"{self} ended sample {self.done} after {moved} bytes where it has {port.payload_bytes}: the bitstream "
-                "sets `last` early; build it from this artifact's project"
+                f"{self} ended after {moved} bytes where a batch of {self.samples} has {whole}: the bitstream sets "
+                "`last` early; build it from this artifact's project"
             )
-        self.rows[self.done].invalidate()
+        self.buffer[: self.samples].invalidate()
 
     def state(self) -> str:
-        """Words that surely moved, and the status register, in words."""
-        words = self.channel.port.words
-        return f"{self.done * words} words ({self.done} samples of {words}) moved, status {decoded(self.status)}"
+        """How much is to be moved, whether it is, and the status register in words."""
+        words, end = self.channel.port.words, "done" if self.done else "not done"
+        return f"{self.samples * words} words ({self.samples} × {words}) {end}, status {decoded(self.status)}"
 
     def __str__(self) -> str:
         port = self.channel.port
         way = "input" if port.direction == "in" else "output"
         side = "MM2S" if port.direction == "in" else "S2MM"
         return f"{way} {port.name} (channel {side} of {self.channel.dma} at {self.channel.base:#010x})"
+
+
+class _Stalled(DeviceError):
+    """Nothing came to its end in time."""
 
 
 def decoded(status: int) -> str:
@@ -179,6 +186,8 @@ class LoadedBitstream:
         self._stall_s = stall_s
         read(ZynqRecord, program)
         self._ports = stream_ports(program.info)
+        self._packets = program.info.get("packets") is True
+        self._sample_s = float(program.info.get("cycles", 0)) / clock_hz if clock_hz > 0 else 0.0
         self._design = folder_digest(program.folder, program.info)
         self._folder = Scratch("cuvil-bit-")
         self._overlay: Any = None
@@ -201,66 +210,77 @@ class LoadedBitstream:
                 raise DeviceError(f"{self._name}: is closed; load it again with cuvil.load")
             if self._overlay is None or not self._overlay.is_loaded():
                 self._program()
-            ins, outs = self._lanes
             try:
                 for first in range(0, len(inputs[0]), self._chunk):
                     end = min(first + self._chunk, len(inputs[0]))
-                    for lane, array in zip(ins, inputs, strict=True):
-                        lane.channel.port.pack(array[first:end], lane.plane)
-                    start = perf_counter()
-                    self._move(end - first)
-                    seconds += perf_counter() - start
-                    for lane, result in zip(outs, outputs, strict=True):
-                        result[first:end] = lane.channel.port.unpack(lane.plane[: end - first])
+                    try:
+                        seconds += self._batch([a[first:end] for a in inputs], [a[first:end] for a in outputs])
+                    except _Stalled as e:
+                        found = self._alone([a[first : first + 1] for a in inputs]) if end - first > 1 else ""
+                        where = f"{self._name}: in samples {first} to {end - 1} of {len(inputs[0])}: "
+                        raise DeviceError(f"{where}{e}{found}") from None
             except BaseException:
                 self._overlay = None  # what the fabric holds now is unknown: program it before the next run
                 raise
         return outputs, seconds
 
+    def _batch(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> float:
+        """Samples in and out by one transfer a port; seconds that the transfers took."""
+        ins, outs = self._lanes
+        samples = len(inputs[0])
+        for lane, array in zip(ins, inputs, strict=True):
+            lane.channel.port.pack(array, lane.buffer)
+        start = perf_counter()
+        self._move(samples)
+        seconds = perf_counter() - start
+        for lane, result in zip(outs, outputs, strict=True):
+            result[...] = lane.channel.port.unpack(lane.buffer[:samples])
+        return seconds
+
     def _move(self, samples: int) -> None:
         ins, outs = self._lanes
-        for lane in (*ins, *outs):
-            lane.started = lane.done = 0
-        last_progress, late = monotonic(), False
-        while any(lane.done < samples for lane in (*ins, *outs)):
-            # Receiving first: it must be ready before its sample comes out.
-            moved = False
-            for lane in (*outs, *ins):
-                moved |= lane.advance()
-            finished = min(lane.done for lane in outs)
-            for lane in (*outs, *ins):
-                ahead = 1 if lane.channel.port.direction == "out" else IN_FLIGHT
-                if lane.started == lane.done and lane.started < min(samples, finished + ahead):
-                    lane.start()
-                    moved = True
-            now = monotonic()
-            if moved:
-                last_progress, late = now, False
-            elif now - last_progress > self._stall_s:
+        # Receiving first: it must be ready before the first sample comes out.
+        for lane in (*outs, *ins):
+            lane.start(samples)
+        limit = self._stall_s + min(_SLACK * samples * self._sample_s, _MOST_S)
+        start, late = monotonic(), False
+        while waiting := [lane for lane in (*outs, *ins) if not lane.done]:
+            for lane in waiting:
+                lane.look()
+            since = monotonic() - start
+            if since > limit and not all(lane.done for lane in waiting):
                 # One more look: this process itself may have been away for that long.
                 if late:
-                    raise self._stalled(samples)
+                    raise self._stalled(limit)
                 late = True
-            elif now - last_progress > _PATIENCE_S:
+            elif since > _PATIENCE_S:
                 sleep(_NAP_S)
 
-    def _stalled(self, samples: int) -> DeviceError:
+    def _stalled(self, limit: float) -> _Stalled:
         ins, outs = self._lanes
-        finished = min(lane.done for lane in outs)
-        waiting = [lane for lane in outs if lane.done == finished and lane.done < samples]
-        # An output can only be awaited when every input of that sample went in.
-        hungry = [lane for lane in ins if lane.done <= finished and lane.done < samples]
+        hungry = [lane for lane in ins if not lane.done]
+        waiting = [lane for lane in outs if not lane.done]
+        # An output can only be awaited when every input went in.
         guilty = hungry or waiting
         why = (
-            "the design doesn't take the words: it stands still, or its input isn't connected"
+            "the design doesn't take the words: it stands still, its output isn't taken, or its input isn't connected"
             if hungry
-            else "the design took the sample but its words don't come out, or end without `last`"
+            else "the design took the samples but their words don't come out, or end without `last`"
         )
         others = "".join(f"\n  {lane}: {lane.state()}" for lane in (*ins, *outs) if lane not in guilty)
         named = "; ".join(f"{lane}: {lane.state()}" for lane in guilty)
-        return DeviceError(
-            f"{self._name}: stalled for {self._stall_s:g} s at sample {finished} of {samples}: {named}; {why}. "
-            f"The fabric is programmed again before the next run; if it stalls again, check the block design{others}"
+        return _Stalled(f"stalled for {limit:.3g} s: {named}; {why}{others}")
+
+    def _alone(self, inputs: Sequence[Array]) -> str:
+        """After a stall: what a single sample does, which waits for nothing behind it."""
+        try:
+            self._program()
+            self._batch(inputs, [np.empty((1, *p.shape), dtypes.to_numpy(p.dtype)) for p in self._ports[1]])
+        except DeviceError as e:
+            return f"\nThe first of them alone, after programming again: {e}"
+        return (
+            "\nThe first of them alone passes after programming again. If that repeats itself, a later sample stops "
+            "the design: check its FIFO depths, and the block design"
         )
 
     def _program(self) -> None:
@@ -285,16 +305,39 @@ class LoadedBitstream:
             raise DeviceError(
                 f"{self._name}: the board refused the bitstream {found.entry.bit[:12]}…: {type(e).__name__}: {e}"
             ) from e
+        self._check_clock(wiring)
         self._lanes = self._connect(overlay, wiring)
         if wiring.started_by_register:
             _driver(overlay, wiring.core).write(0, START_AND_RESTART)
         self._overlay = overlay
 
+    def _check_clock(self, wiring: Wiring) -> None:
+        """Have the core run at the clock that its bitstream was built for. Raises DeviceError where it runs faster;
+        warns where that isn't the profile's, whose figures are then not this board's."""
+        if wiring.clock is None:
+            return
+        name = f"fclk{wiring.clock.index}_mhz"
+        built, clocks = wiring.clock.hz / 1e6, self._pynq.Clocks
+        if abs(getattr(clocks, name) / built - 1) > _CLOCK_TOLERANCE:
+            setattr(clocks, name, built)
+        runs, planned = float(getattr(clocks, name)), self._clock_hz / 1e6
+        if runs > built * (1 + _CLOCK_TOLERANCE):
+            raise DeviceError(
+                f"{self._name}: fabric clock {wiring.clock.index} runs at {runs:g} MHz and can't be set to the "
+                f"{built:g} MHz that the bitstream was built for, so that results could be wrong; build it for a clock "
+                "that the board has (clock_mhz in the profile)"
+            )
+        if planned > 0 and abs(runs / planned - 1) > _CLOCK_TOLERANCE:
+            warnings.warn(
+                f"{self._name}: the fabric runs at {runs:g} MHz where the profile says {planned:g}: expect "
+                f"{runs / planned:.2f} times the report's throughput",
+                stacklevel=2,
+            )
+
     def _connect(self, overlay: Any, wiring: Wiring) -> tuple[list[_Lane], list[_Lane]]:
         channels = (*wiring.inputs, *wiring.outputs)
         old = {lane.channel.port.name: lane for lanes in self._lanes for lane in lanes}
-        per_port = [max(1, _CHUNK_BYTES // _stride(c)) for c in channels]
-        self._chunk = min(_CHUNK_SAMPLES, *per_port)
+        self._chunk = self._most_samples(channels)
         lanes: tuple[list[_Lane], list[_Lane]] = ([], [])
         for channel in channels:
             dma = _driver(overlay, channel.dma)
@@ -305,21 +348,27 @@ class LoadedBitstream:
                     "another bitstream, restart Python"
                 )
             known = old.get(channel.port.name)
-            if known is not None and known.channel == channel:
-                rows, plane = known.rows, known.plane
-            else:
-                rows, plane = self._buffer(channel)
-            lanes[0 if channel.port.direction == "in" else 1].append(_Lane(channel, dma, rows, plane))
+            same = known is not None and known.channel == channel
+            buffer = known.buffer if same and known is not None else self._buffer(channel)
+            lanes[0 if channel.port.direction == "in" else 1].append(_Lane(channel, dma, buffer))
         return lanes
 
-    def _buffer(self, channel: Channel) -> tuple[list[Any], Array]:
-        """One row a sample, within reach of the channel. Raises DeviceError when the board has none."""
-        stride = _stride(channel)
-        rows = max(self._chunk, -(-_LEAST_BYTES // stride))
+    def _most_samples(self, channels: Sequence[Channel]) -> int:
+        """Of one batch: that its buffers hold, its DMAs move at once, and its design computes in a short time."""
+        if not self._packets:
+            return 1
+        by_port = [min(_CHUNK_BYTES, c.most_bytes) // c.port.sample_bytes for c in channels]
+        by_time = [int(_CHUNK_S / self._sample_s)] if self._sample_s > 0 else []
+        return max(1, min(_CHUNK_SAMPLES, *by_port, *by_time))
+
+    def _buffer(self, channel: Channel) -> Any:
+        """Rows of one sample each, within reach of the channel. Raises DeviceError when the board has none."""
+        size = channel.port.sample_bytes
+        rows = max(self._chunk, -(-_LEAST_BYTES // size))
         try:
-            buffer = self._pynq.allocate((rows, stride), np.uint8)
+            buffer = self._pynq.allocate((rows, size), np.uint8)
         except (OSError, RuntimeError, MemoryError) as e:
-            raise DeviceError(f"{channel.dma}: the board has no {rows * stride} bytes for a DMA buffer: {e}") from e
+            raise DeviceError(f"{channel.dma}: the board has no {rows * size} bytes for a DMA buffer: {e}") from e
         low, high = channel.reach
         first = int(buffer.physical_address)
         if first < low or first + buffer.nbytes - 1 > high:
@@ -332,8 +381,7 @@ class LoadedBitstream:
             raise DeviceError(f"{channel.dma}: its buffer at {first:#x} isn't aligned to {channel.align} bytes")
         buffer[:] = 0
         buffer.flush()  # else these zeros could leave the cache later, over what a DMA has written
-        size = channel.port.sample_bytes
-        return [buffer[n, :size] for n in range(self._chunk)], buffer
+        return buffer
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
@@ -343,12 +391,6 @@ class LoadedBitstream:
         with _fabric:
             self._closed, self._overlay, self._lanes = True, None, ([], [])
             self._folder.remove()
-
-
-def _stride(channel: Channel) -> int:
-    """Bytes from one sample's row to the next: rows share no cache line, and each starts aligned for the DMA."""
-    line = max(_CACHE_LINE, channel.align)
-    return -(-channel.port.sample_bytes // line) * line
 
 
 def _driver(overlay: Any, path: str) -> Any:

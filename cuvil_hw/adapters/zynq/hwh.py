@@ -32,8 +32,17 @@ class Bus:
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """Fabric clock `index` of the processor, and its frequency that the design was built for."""
+
+    index: int
+    hz: float
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
-    """One block. `path`: its name with hierarchy, as pynq shows it."""
+    """One block. `path`: its name with hierarchy, as pynq shows it; `clock`: of an HLS core, where it is one of the
+    processor's and the file gives its frequency."""
 
     name: str
     path: str
@@ -41,6 +50,7 @@ class Instance:
     parameters: Mapping[str, str]
     buses: tuple[Bus, ...]
     registers: frozenset[str]
+    clock: Clock | None = None
 
     def number(self, parameter: str, default: int) -> int:
         """A whole-numbered parameter, whatever the case of its name. Raises DeviceError when it is no number."""
@@ -99,6 +109,7 @@ class Wiring:
     outputs: tuple[Channel, ...]
     core: str
     started_by_register: bool
+    clock: Clock | None
 
 
 def read(data: bytes, origin: str = "the .hwh") -> Hardware:
@@ -138,7 +149,16 @@ def _instance(module: ElementTree.Element) -> Instance:
         parameters={} if own is None else {p.attrib["NAME"]: p.get("VALUE", "") for p in own.iter("PARAMETER")},
         buses=tuple(_bus(b) for b in module.iter("BUSINTERFACE")),
         registers=frozenset(registers | fields),
+        clock=_clock(module),
     )
+
+
+def _clock(module: ElementTree.Element) -> Clock | None:
+    for port in module.iter("PORT"):
+        source = re.search(r"_(?:FCLK_CLK|pl_clk)([0-3])$", port.get("SIGNAME", ""))
+        if port.get("NAME") == "ap_clk" and source and (hz := float(port.get("CLKFREQUENCY", 0))) > 0:
+            return Clock(int(source[1]), hz)
+    return None
 
 
 def _bus(bus: ElementTree.Element) -> Bus:
@@ -188,7 +208,7 @@ def wire(
         raise _failed(origin, problems)
     registers = cores[0].registers
     started = "CTRL.AP_START" in registers or "AP_CTRL.AP_START" in registers
-    return Wiring(tuple(channels["in"]), tuple(channels["out"]), cores[0].path, started)
+    return Wiring(tuple(channels["in"]), tuple(channels["out"]), cores[0].path, started, cores[0].clock)
 
 
 def _failed(origin: str, problems: Sequence[str]) -> DeviceError:

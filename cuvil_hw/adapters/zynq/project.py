@@ -18,6 +18,7 @@ from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import ProfileError
+from cuvil_hw.ir.level2 import AxisReadOp
 from cuvil_hw.profile import Profile
 from cuvil_hw.quoting import markdown, tcl
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
@@ -40,6 +41,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
             problem = f"{bits} bits can't carry an element of port {port} ({kind.dtype}); take a wider stream"
             raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
+    packets = any(isinstance(op, AxisReadOp) and op.ends is not None for op in module.walk())
     values = {
         "project": name,
         "top": TOP,
@@ -50,6 +52,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "bits": str(bits),
         "ports": _port_table(graph),
         "body": _testbench_body(graph, bits, golden),
+        "ends": "n == samples - 1" if packets else "true",
         "compare": _COMPARE if any(dtypes.is_float(graph.buffers[b].type.dtype) for b in graph.outputs) else "",
     }
     templates = data.folder("hls") / "project"
@@ -71,7 +74,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
-    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits))
+    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits, packets=packets))
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
@@ -141,13 +144,18 @@ static bool near(unsigned long long got, unsigned long long wanted, int floats, 
 
 
 def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
-    """Compare a word of an output with the golden one: bits for integers."""
-    got = f"const ap_uint<{bits}> got = {_stream(buffer.name)}.read().data;"
+    """Compare a word of an output with the golden one: bits for integers. The last word of all ends the packet."""
+    got = [
+        f"const ap_axiu<{bits}, 0, 0, 0> word = {_stream(buffer.name)}.read();",
+        f"const ap_uint<{bits}> got = word.data;",
+        "++words;",
+        f"if ((word.last != 0) != (ends && i == {_words(buffer, bits) - 1})) ++misplaced;",
+    ]
     if not dtypes.is_float(buffer.type.dtype):
-        return [got, "++words;", "if (got != value) ++wrong;"]
+        return [*got, "if (got != value) ++wrong;"]
     finite = np.abs(expected[np.isfinite(expected)])
     tolerance = FLOAT_TOLERANCE * float(finite.max(initial=0.0))
-    return [got, "++words;", f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
+    return [*got, f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
 
 
 def _stream(port: str) -> str:
@@ -164,7 +172,7 @@ def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
             "word.data = value;",
             f"word.keep = {(1 << bits // 8) - 1};",
             "word.strb = word.keep;",
-            f"word.last = i == {_words(graph.buffers[name], bits) - 1};",
+            f"word.last = ends && i == {_words(graph.buffers[name], bits) - 1};",
             f"{_stream(name)}.write(word);",
         ])  # fmt: skip
     lines.append(f"{TOP}({', '.join(ports)});")

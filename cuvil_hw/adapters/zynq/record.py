@@ -12,9 +12,12 @@ STREAM_BITS = (8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class ZynqRecord(DesignRecord):
-    """`axis_bits`: of a stream's word."""
+    """`axis_bits`: of a stream's word; `packets`: a packet may carry many samples, else each is one; `cycles`: from one
+    sample to the next, by estimate."""
 
     axis_bits: int
+    packets: bool = False
+    cycles: int = 0
 
     def __post_init__(self) -> None:
         if self.axis_bits not in STREAM_BITS:

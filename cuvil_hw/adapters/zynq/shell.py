@@ -24,8 +24,8 @@ Element = ElementTree.Element
 @dataclass(frozen=True, slots=True)
 class Family:
     """What differs between Zynq-7000 (UG585) and Zynq UltraScale+ (UG1085). `registers`: where the core's and the
-    DMAs' registers lie; `memory_high`: last byte of the memory that the DMA port maps; `clock`: parameter names of
-    fabric clock {n}; `pll_hz`: what its two dividers start from."""
+    DMAs' registers lie; `memory_high`: last byte of the memory that the DMA port maps; `enable`, `divisor`,
+    `source`: parameter names of fabric clock {n}; `clock`: pin of the first; `pll_hz`: what its dividers start from."""
 
     processor: str
     version: str
@@ -39,17 +39,19 @@ class Family:
     enable: str
     divisor: str
     source: str
+    clock: str
     pll_hz: float
 
 
 ZYNQ_7000 = Family(
     "processing_system7", "5.5", "zynq", "M_AXI_GP0", "S_AXI_HP0", "HP0_DDR_LOWOCM", 0x4040_0000, 0x1FFF_FFFF, 32,
-    "PCW_FPGA_FCLK{n}_ENABLE", "PCW_FCLK{n}_PERIPHERAL_DIVISOR{d}", "PCW_FCLK{n}_PERIPHERAL_CLKSRC", 1e9,
+    "PCW_FPGA_FCLK{n}_ENABLE", "PCW_FCLK{n}_PERIPHERAL_DIVISOR{d}", "PCW_FCLK{n}_PERIPHERAL_CLKSRC",
+    "FCLK_CLK0", 1e9,
 )  # fmt: skip
 ULTRASCALE = Family(
     "zynq_ultra_ps_e", "3.3", "zynquplus", "M_AXI_HPM0_FPD", "S_AXI_HP0_FPD", "HP0_DDR_LOW", 0xA000_0000, 0x7FFF_FFFF,
     40, "PSU__FPGA_PL{n}_ENABLE", "PSU__CRL_APB__PL{n}_REF_CTRL__DIVISOR{d}", "PSU__CRL_APB__PL{n}_REF_CTRL__SRCSEL",
-    1.5e9,
+    "pl_clk0", 1.5e9,
 )  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def standard_hwh(
     reached = [dma_name(p) for p in (*inputs, *outputs)] + ([CORE] if started_by_register else [])
     modules.append(_processor(kind, clock_hz, [(name, base[name]) for name in reached]))
     modules.extend(_dma(kind, p) for p in (*inputs, *outputs))
-    modules.append(_core(inputs, outputs, started_by_register))
+    modules.append(_core(inputs, outputs, started_by_register, kind, clock_hz))
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text
@@ -208,12 +210,22 @@ def _dma(kind: Family, port: StreamPort) -> Element:
     return module
 
 
-def _core(inputs: Sequence[StreamPort], outputs: Sequence[StreamPort], started_by_register: bool) -> Element:
+def _core(
+    inputs: Sequence[StreamPort],
+    outputs: Sequence[StreamPort],
+    started_by_register: bool,
+    kind: Family,
+    clock_hz: float,
+) -> Element:
     module = _module(CORE, "top", "xilinx.com:hls:top:1.0")
     if started_by_register:
         module.append(_control_register())
     _parameters(module, {})
-    ElementTree.SubElement(module, "PORTS")
+    ports = ElementTree.SubElement(module, "PORTS")
+    source = f"{kind.processor}_0_{kind.clock}"
+    ElementTree.SubElement(
+        ports, "PORT", CLKFREQUENCY=f"{clock_hz:.0f}", DIR="I", NAME="ap_clk", SIGIS="clk", SIGNAME=source
+    )
     buses = ElementTree.SubElement(module, "BUSINTERFACES")
     if started_by_register:
         _bus(buses, "s_axi_control", "aximm", False, "control")
