@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools import fuzz_harness
 
-FUZZERS = ("onnx", "files")
+FUZZERS = ("onnx", "files", "records")
 
 
 def main() -> int:
