@@ -10,6 +10,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, lookup, saturate, select, unary
 from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.ops.rounding import MODES, NEAREST, round_expr, rounded, shift_expr, shifted
 from cuvil_hw.types import TensorType
 
 FAR = float(1 << 40)
@@ -49,10 +50,10 @@ class _PerChannel(Op):
 
 @dataclass(frozen=True)
 class Quantize(_PerChannel):
-    """real → integer: saturate(round_half_even(x / scale) + zero_point). NaN becomes the zero point.
+    """real → integer: saturate(round(x / scale) + zero_point). NaN becomes the zero point, or -1 with "sign".
 
-    With `zero_first`: saturate(round_half_even(x / scale + zero_point)), the sum rounded to f32, as in QONNX: beside an
-    odd zero point other ties go up.
+    `rounding`: one of rounding.MODES. With `zero_first`: saturate(round(x / scale + zero_point)), the sum rounded to
+    f32, as in QONNX: beside an odd zero point other ties go up, and signs are those of the sum.
     """
 
     mnemonic: ClassVar[str] = "quantize"
@@ -61,12 +62,14 @@ class Quantize(_PerChannel):
     dtype: str
     axis: int = 1
     zero_first: bool = False
+    rounding: str = "half_even"
 
     def infer(self, x: TensorType) -> TensorType:
         self.want(dtypes.is_float(x.dtype), f"quantizes floats, not {x.dtype}")
         width = dtypes.int_width(self.dtype)
         self.want(width is not None and width[1] <= 32, f"{self.dtype} is not an integer type of up to 32 bits")
         self.want(all(s > 0 and np.isfinite(s) for s in self.scale), "scales must be positive and finite")
+        self.want(self.rounding in MODES, f"rounding is one of {', '.join(MODES)}, not {self.rounding!r}")
         self.check(x, self.axis, scale=self.scale, zero_point=self.zero_point)
         return x.with_dtype(self.dtype)
 
@@ -75,16 +78,17 @@ class Quantize(_PerChannel):
         scale = along(self.scale, x.ndim, self.axis, "f32")
         if self.zero_first:
             zero = along(self.zero_point, x.ndim, self.axis, "i64")
-            q = np.rint(np.divide(x, scale, dtype=np.float32) + zero.astype(np.float32)).astype(np.float64)
+            q = np.divide(x, scale, dtype=np.float32) + zero.astype(np.float32)
+            q = rounded(q, self.rounding).astype(np.float64)
             return container(np.clip(np.where(np.isnan(q), zero, q), lo, hi), self.dtype)
         if _short(lo, hi, *self.zero_point):
-            short = np.rint(np.divide(x, scale, dtype=np.float32))
+            short = rounded(np.divide(x, scale, dtype=np.float32), self.rounding)
             zero = along(self.zero_point, x.ndim, self.axis, "f32")
             short = short + zero if zero.any() else short
             if not np.isnan(short.min(initial=0)):
                 return container(np.clip(short, lo, hi), self.dtype)
         zero = along(self.zero_point, x.ndim, self.axis, "i64").astype(np.float64)
-        q = np.rint(np.asarray(x, np.float32) / scale).astype(np.float64) + zero
+        q = rounded(np.asarray(x, np.float32) / scale, self.rounding).astype(np.float64) + zero
         return container(np.clip(np.where(np.isnan(q), zero, q), lo, hi), self.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
@@ -94,7 +98,7 @@ class Quantize(_PerChannel):
             ratio = binary("div", cast(x[i], "f32"), channel(self.scale, i, self.axis, "f32"))
             if self.zero_first:
                 ratio = ratio + channel(self.zero_point, i, self.axis, "f32")
-            return unary("round", ratio)
+            return round_expr(ratio, self.rounding)
 
         def short(*i: Expr) -> Expr:
             zero = channel(self.zero_point, i, self.axis, "f32")
@@ -146,56 +150,127 @@ class Dequantize(_PerChannel):
 
 @dataclass(frozen=True)
 class Rescale(_PerChannel):
-    """TOSA RESCALE with one shift: saturate(((x - input_zp) · multiplier + 2^(shift-1)) >> shift) + output_zp).
+    """saturate(round(((x - input_zp) · multiplier + offset) / 2^shift) + output_zp), exact on integers.
 
-    Ties round towards +infinity. `multiplier` is per tensor or per channel along `axis`, 0 ≤ m < 2^31; 1 ≤ shift ≤ 62.
-    `output_zp` is added before saturation. The product can't overflow: its width is that of x plus 33 bits at most.
+    `rounding`: one of rounding.MODES. `multiplier`, `shift` (0 to 62) and `offset` are per tensor or per channel along
+    `axis`. `output_zp` is added before saturation. No intermediate value needs more than 64 bits. (TOSA RESCALE is the
+    case of one shift, half_up, no offset.)
+
+    `guard`: with a multiplier that only comes near a real ratio, values that should be ties, or whole, are beside them.
+    The number is therefore rounded (half_up) to so many fractional bits first; 0: it isn't.
     """
 
     mnemonic: ClassVar[str] = "rescale"
+    version: ClassVar[int] = 2
     multiplier: tuple[int, ...]
-    shift: int
+    shift: tuple[int, ...]
     dtype: str
     input_zp: int = 0
     output_zp: int = 0
     axis: int = 1
+    rounding: str = "half_even"
+    offset: tuple[int, ...] = (0,)
+    guard: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
         width = dtypes.int_width(x.dtype)
         self.want(width is not None, f"rescales integers, not {x.dtype}")
         self.want(dtypes.is_int(self.dtype), f"{self.dtype} is not an integer type")
-        self.check(x, self.axis, multiplier=self.multiplier)
-        self.want(all(0 <= m < 1 << 31 for m in self.multiplier), "multipliers must lie in [0, 2^31)")
-        self.want(1 <= self.shift <= 62, f"shift {self.shift} is out of range")
+        self.want(self.rounding in MODES, f"rounding is one of {', '.join(MODES)}, not {self.rounding!r}")
+        self.check(x, self.axis, multiplier=self.multiplier, shift=self.shift, offset=self.offset)
+        low = 1 if any(self.shift) else 0
+        for shift in self.shift:
+            self.want(low <= shift <= 62, f"shift {shift} is out of range")
+        self.want(0 <= self.guard < max(1, min(self.shift)), f"{self.guard} guard bits of {min(self.shift)}")
         self.want(self.work_bits(x.dtype) <= 64, f"a {x.dtype} input would need more than 64 bits")
         return x.with_dtype(self.dtype)
+
+    @property
+    def channels(self) -> list[tuple[int, int, int]]:
+        """(multiplier, shift, offset) of each channel; one entry where all are per tensor."""
+        count = max(map(len, (self.multiplier, self.shift, self.offset)))
+        spread = (v if len(v) > 1 else v * count for v in (self.multiplier, self.shift, self.offset))
+        return list(zip(*spread, strict=True))
 
     def work_bits(self, dtype: str) -> int:
         """Bits that hold every intermediate value for an input of `dtype`, exactly."""
         lo, hi = dtypes.int_range(dtype)
         zlo, zhi = dtypes.int_range(self.dtype)
         centred = max(abs(lo - self.input_zp), abs(hi - self.input_zp))
-        product = centred * max(self.multiplier) + (1 << (self.shift - 1))
-        shifted = (product >> self.shift) + 1 + abs(self.output_zp)
-        return max(abs(lo), hi, abs(self.input_zp), centred, product, shifted, abs(zlo), zhi).bit_length() + 1
+        most = max(abs(lo), hi, abs(self.input_zp), centred, abs(zlo), zhi, *map(abs, self.multiplier))
+        half = self.rounding in NEAREST
+        for m, s, c in set(self.channels):
+            sums = centred * abs(m) + abs(c) + (((1 << s) - 1) if not half or self.guard else (1 << s) >> 1)
+            most = max(most, sums, abs(c), (sums >> s) + 1 + abs(self.output_zp))
+        return most.bit_length() + 1
+
+    def has_ties(self, dtype: str) -> bool:
+        """Whether some value of `dtype` comes to lie exactly between two integers."""
+        lo, hi = dtypes.int_range(dtype)
+        lo, hi = lo - self.input_zp, hi - self.input_zp
+        return any(_reaches_tie(m, s, c, lo, hi) for m, s, c in set(self.channels))
+
+    def saturates(self, dtype: str) -> bool:
+        """Whether some value of `dtype` may leave the range of the result."""
+        lo, hi = (end - self.output_zp for end in dtypes.int_range(self.dtype))
+        if self.rounding == "sign":
+            return lo > -1 or hi < 1
+        ends = [end - self.input_zp for end in dtypes.int_range(dtype)]
+        floors = {(end * m + c >> s, s > 0) for m, s, c in set(self.channels) for end in ends}
+        return any(low < lo or low + rest > hi for low, rest in floors)
 
     def evaluate(self, x: Array) -> Array:
-        m = along(self.multiplier, x.ndim, self.axis, "i64")
-        product = (x.astype(np.int64) - self.input_zp) * m + (np.int64(1) << (self.shift - 1))
+        m, s, c = (along(v, x.ndim, self.axis, "i64") for v in (self.multiplier, self.shift, self.offset))
+        v = (x.astype(np.int64) - self.input_zp) * m + c
+        if self.guard:
+            v, s = shifted(v, s - self.guard, "half_up"), np.asarray(self.guard, np.int64)
         lo, hi = dtypes.int_range(self.dtype)
-        return container(np.clip((product >> self.shift) + self.output_zp, lo, hi), self.dtype)
+        return container(np.clip(shifted(v, s, self.rounding) + self.output_zp, lo, hi), self.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
         wide = f"i{self.work_bits(x.dtype)}"
+        may_saturate = self.saturates(x.dtype)
+        mode = self.rounding
+        if mode in NEAREST and not self.guard and not self.has_ties(x.dtype):
+            mode = "half_up"  # the same without ties, and the cheapest
 
         def at(*i: Expr) -> Expr:
+            def parameter(values: tuple[int, ...]) -> Expr:
+                return channel(values, i, self.axis, wide)
+
             v = cast(x[i], wide)
             v = v - const(self.input_zp, wide) if self.input_zp else v
-            v = v * channel(self.multiplier, i, self.axis, wide) + const(1 << (self.shift - 1), wide)
-            v = binary("shr", v, const(self.shift, wide))
-            return saturate(v + const(self.output_zp, wide) if self.output_zp else v, self.dtype)
+            if set(self.multiplier) != {1}:
+                v = v * parameter(self.multiplier)
+            if self.guard:  # the offset and half of what is cut off, as one number
+                cut = [(c, s - self.guard) for _, s, c in self.channels]
+                v = v + parameter(tuple(c + ((1 << s) >> 1) for c, s in cut))
+                v = binary("shr", v, parameter(tuple(s - self.guard for s in self.shift)))
+                v = shift_expr(v, lambda f: const(f(self.guard), wide), mode)
+            elif mode == "half_up" and any(self.shift):
+                v = v + parameter(tuple(c + (1 << (s - 1)) for _, s, c in self.channels))
+                v = binary("shr", v, parameter(self.shift))
+            else:
+                v = v + parameter(self.offset) if any(self.offset) else v
+                if any(self.shift) or mode == "sign":
+                    v = shift_expr(v, lambda f: parameter(tuple(map(f, self.shift))), mode)
+            v = v + const(self.output_zp, wide) if self.output_zp else v
+            return saturate(v, self.dtype) if may_saturate else cast(v, self.dtype)
 
         return Tensor(self.infer(x.type), at)
+
+
+def _reaches_tie(m: int, shift: int, offset: int, lo: int, hi: int) -> bool:
+    """Whether x · m + offset is 2^(shift-1) modulo 2^shift for some x from lo to hi."""
+    if shift == 0:
+        return False
+    wanted = ((1 << (shift - 1)) - offset) % (1 << shift)
+    zeros = min((m & -m).bit_length() - 1, shift) if m else shift
+    if wanted % (1 << zeros):
+        return False
+    period = 1 << (shift - zeros)
+    x = (wanted >> zeros) * pow(m >> zeros, -1, period) % period
+    return lo + (x - lo) % period <= hi
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from cuvil_hw.ops.reduce import MatMul, ReduceMax, ReduceMin, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
 from cuvil_hw.passes.edit import const_array, insert, mnemonic, replace, walk
 from cuvil_hw.passes.layers import layer_bounds
-from cuvil_hw.quant.arithmetic import Interval, accumulator, window_bounds
+from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator, window_bounds
 
 Ranges = dict[SSAValue, Interval]
 _SAME = (Reshape, Transpose, Slice, BroadcastTo, Gather, MaxPool, ReduceMax, ReduceMin)
@@ -80,16 +80,19 @@ def after(program: Program, operation: level1.TensorOp, known: Ranges) -> Interv
             part = values[x.lo - offset : x.hi - offset + 1]
             return Interval(min(part), max(part))
         case Rescale() as op:
-            ends = [rescaled(op, v, m) for v in (x.lo, x.hi) for m in (min(op.multiplier), max(op.multiplier))]
-            return Interval(min(ends), max(ends))
+            return rescaled(op, x)
         case Cast():
             return x if full.lo <= x.lo and x.hi <= full.hi else full
     return full
 
 
-def rescaled(op: Rescale, value: int, multiplier: int) -> int:
-    lo, hi = dtypes.int_range(op.dtype)
-    return min(max((((value - op.input_zp) * multiplier + (1 << (op.shift - 1))) >> op.shift) + op.output_zp, lo), hi)
+def rescaled(op: Rescale, x: Interval) -> Interval:
+    """What a rescale makes of x: it is monotone in x for each channel."""
+    ends = []
+    for m, s, c in set(op.channels):
+        one = with_fields(op, multiplier=(m,), shift=(s,), offset=(c,))
+        ends += [int(v) for v in one.evaluate(np.asarray([x.lo, x.hi], np.int64))]
+    return Interval(min(ends), max(ends))
 
 
 def bounds(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
@@ -133,7 +136,8 @@ def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) 
         known[operation.results[0]] = found
         return
     old = op.acc
-    acc = readable(operation.results[0], accumulator(found, level1.loc_of(operation)))
+    limit = MAX_SUM_BITS if isinstance(op, Add | Sub | Mul) else MAX_ACCUMULATOR_BITS
+    acc = readable(operation.results[0], accumulator(found, level1.loc_of(operation), limit))
     if bias is not None and acc != old:
         operands[2] = put.const(bias, acc)
     new = operation.results[0] if acc == old else put.op(with_fields(op, acc=acc), *operands)

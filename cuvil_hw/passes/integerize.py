@@ -7,7 +7,8 @@ Rules, applied until none fires (each is exact unless its module says otherwise)
   move.py         quantize climbs up and dequantize sinks down through views, relu, clamp, maxima, choices
   layers.py       conv, linear, mat_mul, pools and means of dequantized tensors become integer ops under one dequantize
   table.py        other elementwise arithmetic between dequantize and quantize becomes a table
-  arithmetic.py   sums and products of quantized tensors
+  affine.py       sums of quantized tensors, and their products and sums with constants
+  arithmetic.py   products of quantized tensors
   here            quantize(dequantize(x)) is x, or a rescale; equal quantizations of one value are one
 What matches no rule stays float between explicit quantize and dequantize.
 """
@@ -16,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.ir import SSAValue
+import numpy as np
 
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.passes import arithmetic, fold, layers, matmul, move, table
+from cuvil_hw.passes import affine, arithmetic, fold, layers, matmul, move, table
 from cuvil_hw.passes.edit import insert, replace, until_stable, users
-from cuvil_hw.passes.real import Real, quantizer, real
-from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, requantize
+from cuvil_hw.passes.real import quantizer, real
+from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS
 
 
 def run(program: Program) -> None:
@@ -55,20 +56,14 @@ def shared(program: Program, operation: level1.TensorOp) -> bool:
 def meet(program: Program, operation: level1.TensorOp) -> bool:
     """quantize(dequantize(x)): x itself when both agree, else a rescale."""
     q, x = quantizer(operation), real(operation.operands[0]) if operation.operands else None
-    if q is None or x is None or x.common_zero is None or x.bits > MAX_ACCUMULATOR_BITS:
+    if q is None or x is None or x.bits > MAX_ACCUMULATOR_BITS:
         return False
-    if x.bits <= 16 and x.per_tensor and (x.scale, x.zero[:1], x.type.dtype) == (q.scale, q.zero_point[:1], q.dtype):
+    same = (x.scale, x.zero[:1], x.type.dtype) == (q.scale, q.zero_point[:1], q.dtype)
+    if x.bits <= 16 and x.per_tensor and same and q.rounding != "sign":
         replace(operation, x.q)
         return True
-    replace(operation, rescaled(program, operation, x, q))
+    replace(operation, affine.rescaled(insert(program, operation), affine.Term.of(x), np.zeros([1] * x.type.rank), q))
     return True
-
-
-def rescaled(program: Program, operation: level1.TensorOp, x: Real, q: Quantize) -> SSAValue:
-    ratios = [s / q.scale[0] for s in x.scale]
-    assert x.common_zero is not None
-    op = requantize(ratios, x.type, q.dtype, x.common_zero, q.zero_point[0], x.axis, level1.loc_of(operation))
-    return insert(program, operation).op(op, x.q)
 
 
 Rule = Callable[[Program, level1.TensorOp], bool]
@@ -76,5 +71,5 @@ Rule = Callable[[Program, level1.TensorOp], bool]
 CLIMB: tuple[Rule, ...] = (shared, table.tabulate, move.quantize_up)
 RULES: tuple[Rule, ...] = (
     *(shared, meet, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
-    *(table.tabulate, move.quantize_up, arithmetic.combine),
+    *(table.tabulate, move.quantize_up, affine.combine, arithmetic.combine),
 )

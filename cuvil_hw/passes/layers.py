@@ -2,7 +2,8 @@
 
 before: conv (dequantize %x), (dequantize %w), %bias          after: dequantize (conv %x, %w, %b {acc = "i21"})
 The scale of the result is s_x · s_w per output channel; a bias on that grid goes into the accumulator. All of it is
-exact. Any other bias is added after the sums, on a finer scale (arithmetic.py).
+exact. Any other bias, and one that would widen the sums a lot, is added after them (affine.py puts it into the
+rescale).
 """
 
 from __future__ import annotations
@@ -12,24 +13,23 @@ from dataclasses import replace as with_fields
 import numpy as np
 from xdsl.ir import SSAValue
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Array
-from cuvil_hw.ops.binary import Mul
+from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.nn import AvgPool, Conv, Linear, SumPool
 from cuvil_hw.ops.reduce import MatMul, ReduceMean, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
-from cuvil_hw.passes.arithmetic import total
-from cuvil_hw.passes.edit import Inserter, const_array, insert, replace, static_array
+from cuvil_hw.passes.edit import const_array, insert, replace, static_array
 from cuvil_hw.passes.real import Real, real
-from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, Interval, accumulator, dot_bounds, window_bounds
+from cuvil_hw.quant.arithmetic import Interval, accumulator, dot_bounds, window_bounds
 
 LAYERS = (Conv, Linear, MatMul)  # with an integer form
 SUMS = (AvgPool, ReduceMean, ReduceSum)
 MAX_OPERAND_BITS = 24
-LARGEST_BIAS = 2.0 ** (MAX_ACCUMULATOR_BITS - 2)
+WIDE_BIAS = 31  # bits of a bias that sums may be widened for
 F32_STEP, ON_GRID = 2.0**-23, 2.0**-20  # relative and absolute distance from a grid that is f32's or noise
 SAME_SCALE = 1e-5  # relative: scales are stored as f32, their product was rounded once more
 
@@ -55,11 +55,15 @@ def layer(program: Program, operation: level1.TensorOp) -> bool:
         apart = static_array(program, operation.operands[2]) if bias is None else None
         if bias is None and apart is None:
             return False
-    if bias is not None and np.abs(bias).max(initial=0) >= LARGEST_BIAS:
-        raise too_large(loc, bias, scale)
     weights = const_array(program, w.q)
-    bounds = layer_bounds(op, x.interval, x.zero[0], weights, w.interval, zeros, bias, w.type.shape)
-    acc = accumulator(bounds, loc)
+    acc = accumulator(layer_bounds(op, x.interval, x.zero[0], weights, w.interval, zeros, None, w.type.shape), loc)
+    if bias is not None:
+        if int(np.abs(bias).max(initial=0)).bit_length() >= max(WIDE_BIAS, dtypes.int_range(acc)[1].bit_length()):
+            bias, apart = None, static_array(program, operation.operands[2])
+        else:
+            acc = accumulator(
+                layer_bounds(op, x.interval, x.zero[0], weights, w.interval, zeros, bias, w.type.shape), loc
+            )
     put = insert(program, operation)
     operands = [x.q, w.q] if bias is None else [x.q, w.q, put.const(bias, acc)]
     result = put.op(with_fields(op, x_zp=x.zero[0], w_zp=zeros, acc=acc), *operands)
@@ -67,19 +71,10 @@ def layer(program: Program, operation: level1.TensorOp) -> bool:
     axis = 1 if isinstance(op, Conv) else level1.type_of(result).rank - 1
     y = put.op(Dequantize(values, (0,), axis), result)
     if apart is not None:
-        if (np.abs(apart) / scale.max() >= LARGEST_BIAS).any():
-            raise too_large(loc, np.rint(apart / scale), scale)
-        y = biased(put, y, np.asarray(apart, np.float32), axis, loc)
+        spread = np.asarray(apart, np.float32).reshape([-1 if d == axis else 1 for d in range(level1.type_of(y).rank)])
+        y = put.op(Add(), y, put.op(BroadcastTo(level1.type_of(y).shape), put.const(spread)))
     replace(operation, y)
     return True
-
-
-def biased(put: Inserter, y: SSAValue, bias: Array, axis: int, loc: str) -> SSAValue:
-    """dequantize(…) + bias per channel along `axis`, in integers where a quantize may follow, else left as floats."""
-    kind = level1.type_of(y)
-    spread = bias.reshape([-1 if d == axis else 1 for d in range(kind.rank)])
-    constant = put.op(BroadcastTo(kind.shape), put.const(spread))
-    return total(put, "add", (y, constant), (real(y), None), (None, np.broadcast_to(spread, kind.shape)), loc)
 
 
 def layer_bounds(
@@ -111,17 +106,6 @@ def integer_bias(program: Program, value: SSAValue, scale: Array) -> Array | Non
     exact = np.asarray(known, np.float64) / scale
     near = np.abs(exact - np.rint(exact)) <= np.abs(exact) * F32_STEP + ON_GRID
     return np.rint(exact).astype(np.int64) if near.all() and (np.abs(exact) < 2.0**62).all() else None
-
-
-def too_large(loc: str, steps: Array, scale: Array) -> CuvilError:
-    """Says which bias no accumulator can hold. `steps`: the biases in units of `scale`."""
-    worst = int(np.argmax(np.where(np.isfinite(steps), np.abs(steps), np.inf)))
-    step = float(scale[worst if len(scale) > 1 else 0])
-    return CuvilError(
-        f"layer {loc or '(unnamed)'}: bias {float(steps[worst]) * step:.6g} of channel {worst} is "
-        f"{float(steps[worst]):.6g} steps of {step:.6g} (input scale times weight scale), more than "
-        f"{MAX_ACCUMULATOR_BITS} bits of accumulator hold; quantize with a larger weight scale"
-    )
 
 
 def average(program: Program, operation: level1.TensorOp) -> bool:

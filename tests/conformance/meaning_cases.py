@@ -298,7 +298,7 @@ def layers() -> Iterator[Case]:
         yield case(ops.Quantize((0.5, 0.3), (1, 0), dtype, 0, True), [rows("f32", (2, 12), 27)], ["f32"])
     for dtype in ("i2", "u3", "i8", "u8", "i16", "i32"):
         for to in ("i4", "u8", "i32"):
-            yield case(ops.Rescale((1 << 29, 3), 30, to, 1, 1, 0), [rows(dtype, (2, 9), 28)], [dtype])
+            yield case(ops.Rescale((1 << 29, 3), (30,), to, 1, 1, 0), [rows(dtype, (2, 9), 28)], [dtype])
     for dtype in ("i2", "u3", "i8", "u8"):
         lo, hi = dtypes.int_range(dtype)
         yield case(ops.Lut(tuple(range(-(hi - lo) - 1, 0)), "i9"), [values(dtype)], [dtype])

@@ -245,8 +245,8 @@ def quantized_rules() -> Iterator[Case]:
         "f32",
     )
     words = "exact, ties towards +infinity"
-    yield rule(words, ops.Rescale((1,), 1, "i4"), "i8", [[1, -1, 3, -3, 100, -100]], [1, 0, 2, -1, 7, -8], "i4")
-    yield rule(words, ops.Rescale((1 << 30,), 30, "u8", -1, 2), "i8", [[127, -128, -3, 0]], [130, 0, 0, 3], "u8")
+    yield rule(words, ops.Rescale((1,), (1,), "i4"), "i8", [[1, -1, 3, -3, 100, -100]], [1, 0, 2, -1, 7, -8], "i4")
+    yield rule(words, ops.Rescale((1 << 30,), (30,), "u8", -1, 2), "i8", [[127, -128, -3, 0]], [130, 0, 0, 3], "u8")
     yield rule("a table with one entry", ops.Lut((5, -6, 7, -8), "i4"), "i2", [[-2, -1, 0, 1]], [5, -6, 7, -8], "i4")
     words = "padding holds x's zero point and so adds nothing"
     yield rule(

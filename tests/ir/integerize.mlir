@@ -2,7 +2,7 @@
 // The relu costs nothing (the output type ends at zero), the scale ratio 2^-3 is a shift, 4 · 128 · 3 needs 12 bits.
 // CHECK: %[[W:.*]] = "cuvil.level1.const"() <{splat = 3 : i64}> : () -> tensor<2x4xi8>
 // CHECK-NEXT: %[[Y:.*]] = "cuvil.level1.linear"(%{{.*}}, %[[W]]) <{x_zp = 0 : i64, w_zp = array<i64: 0>, acc = "i12"}> {loc = "fc"}
-// CHECK-NEXT: %[[R:.*]] = "cuvil.level1.rescale"(%[[Y]]) <{multiplier = array<i64: 1>, shift = 3 : i64, dtype = "i8"
+// CHECK-NEXT: %[[R:.*]] = "cuvil.level1.rescale"(%[[Y]]) <{multiplier = array<i64: 1>, shift = array<i64: 3>, dtype = "i8"
 // CHECK-SAME: output_zp = -128
 // CHECK-NOT: relu
 // CHECK: func.return %[[R]]

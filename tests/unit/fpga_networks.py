@@ -13,6 +13,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes, ops
 from cuvil_hw.ir.program import Array, Builder, Program
 from cuvil_hw.ops.base import Op, evaluate, infer
+from cuvil_hw.ops.rounding import MODES
 from cuvil_hw.types import TensorType
 
 NARROW = ("i8", "u8", "i8", "u8", "i4", "u4", "i12", "i16", "i5", "u3", "u16", "i2", "i1", "u1")
@@ -72,7 +73,13 @@ class Network:
         channels = x.type.shape[axis] if x.type.rank > axis else 0
         each = channels > 1 and self.rng.random() < 0.6
         multiplier = tuple(max(0, round(top * self.rng.uniform(0.4, 1.2))) for _ in range(channels if each else 1))
-        return self.op(ops.Rescale(multiplier, shift, dtype, 0, zp, axis), x)
+        return self.op(ops.Rescale(multiplier, (shift,), dtype, 0, zp, axis, *self.rounding(multiplier, shift)), x)
+
+    def rounding(self, multiplier: tuple[int, ...], shift: int) -> tuple[str, tuple[int, ...], int]:
+        """A mode, offsets of a few steps and guard bits."""
+        offset = tuple(self.rng.randint(-2 << shift, 2 << shift) for _ in multiplier)
+        guard = self.rng.choice([0, 0, self.rng.randint(0, shift - 1)])
+        return self.rng.choice(["half_even", *MODES]), self.rng.choice([(0,), offset]), guard
 
     def clamped(self, x: Value) -> Value:
         lo, hi = sorted((self.rng.choice(x.data.ravel().tolist()), self.rng.choice(x.data.ravel().tolist())))
@@ -205,7 +212,7 @@ def residual(net: Network, x: Value) -> Value:
     else:
         branch = net.rescaled(net.op(ops.Cast("i32"), branch))
     wide = [net.op(ops.Cast("i32"), v) for v in (x, branch)]
-    scaled = [net.op(ops.Rescale((net.rng.randint(1 << 10, 1 << 12),), 9, "i24"), v) for v in wide]
+    scaled = [net.op(ops.Rescale((net.rng.randint(1 << 10, 1 << 12),), (9,), "i24"), v) for v in wide]
     total = net.op(net.rng.choice([ops.Add("i26"), ops.Sub("i26"), ops.Maximum()]), *scaled)
     return net.rescaled(total)
 

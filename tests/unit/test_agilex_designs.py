@@ -111,7 +111,7 @@ def wide_layer() -> Program:
     builder = Builder([("x", TensorType((1, 512), "i8"))])
     w = builder.const(np.ones((512, 512), np.int8))
     y = builder.op(ops.Linear(0, (0,), "i32"), builder.input(0), w)
-    return builder.finish([("y", builder.op(ops.Rescale((1 << 12,), 20, "i8"), y))])
+    return builder.finish([("y", builder.op(ops.Rescale((1 << 12,), (20,), "i8"), y))])
 
 
 def chosen(tmp_path: Path, **limits: int) -> Any:

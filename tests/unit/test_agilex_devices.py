@@ -80,7 +80,7 @@ def residual() -> Program:
     def build(b: Builder, x: list) -> object:
         w = b.const(np.ones((2, 2, 3, 3), np.int8))
         y = b.op(ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), 1, 0, (0,), "i32"), x[0], w)
-        y = b.op(ops.Rescale((1 << 14,), 16, "i8"), y)
+        y = b.op(ops.Rescale((1 << 14,), (16,), "i8"), y)
         return b.op(ops.Add("i9"), x[0], y)
 
     return small(build, TensorType((1, 2, 4, 4), "i8"))

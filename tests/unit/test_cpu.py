@@ -75,7 +75,7 @@ def test_convolution(x: Any, w: Any, strides: Any, pads: Any, dilations: Any, gr
     q = dataclasses.replace(conv, x_zp=-3, w_zp=tuple(range(w[0])), acc="i26")
     b = Builder([("x", T(x, "i8"))])
     acc = b.op(q, b.input(0), b.const(ints(-128, 127, *w)), b.const(ints(-9999, 9999, w[0], dtype=np.int32), "i26"))
-    y = b.op(ops.Rescale(tuple(range(10**6, 10**6 + w[0])), 33, "u8", output_zp=12), acc)
+    y = b.op(ops.Rescale(tuple(range(10**6, 10**6 + w[0])), (33,), "u8", output_zp=12), acc)
     check(b.finish([("y", y)]), ints(-128, 127, *x, seed=3), lanes=lanes)
 
 
@@ -214,7 +214,7 @@ def conv_rescale() -> Program:
     b = Builder([("image", T((1, 3, 8, 8), "i8"))], "conv_rescale")
     w, bias = b.const(ints(-128, 127, 16, 3, 3, 3)), b.const(ints(-999, 999, 16, dtype=np.int32), "i22")
     acc = b.op(ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), x_zp=-5, acc="i22"), b.input(0), w, bias, loc="net.py:12")
-    return b.finish([("y", b.op(ops.Rescale((1518500250,), 40, "i8", output_zp=-128), acc))])
+    return b.finish([("y", b.op(ops.Rescale((1518500250,), (40,), "i8", output_zp=-128), acc))])
 
 
 @pytest.mark.parametrize("program", [mlp, conv_rescale])

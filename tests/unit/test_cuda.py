@@ -45,7 +45,7 @@ def conv(dtype: str = "i8", x_zp: int = -128, w_dtype: str = "i8", w_zp: Sequenc
         return b.finish([("y", b.op(ops.Conv((2, 1), (1, 1, 0, 1), (1, 1)), b.input(0), w))])
     bias = b.const(draw(20, seed=2, dtype=np.int16).astype(np.int32), "i32")
     op = ops.Conv((2, 1), (1, 1, 0, 1), (1, 1), 1, x_zp, tuple(w_zp), "i32")
-    scaled = ops.Rescale(tuple(range(10**6, 10**6 + 20)), 31, "i8", output_zp=3)
+    scaled = ops.Rescale(tuple(range(10**6, 10**6 + 20)), (31,), "i8", output_zp=3)
     return b.finish([("y", b.op(scaled, b.op(op, b.input(0), w, bias)))])
 
 

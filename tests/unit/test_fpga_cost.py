@@ -94,7 +94,7 @@ def conv_stage(c: int = 8, o: int = 12, kernel: int = 3, size: int = 10, groups:
     w = b.const(np.ones((o, c // groups, kernel, kernel), np.int8), "i8")
     pad = kernel // 2
     acc = b.op(ops.Conv((1, 1), (pad,) * 4, (1, 1), groups, 0, (0,), "i20"), b.input(0), w)
-    y = b.op(ops.Rescale(tuple(range(1000, 1000 + o)), 16, "i8"), acc)
+    y = b.op(ops.Rescale(tuple(range(1000, 1000 + o)), (16,), "i8"), acc)
     (kernel_,) = graph_of(b.finish([("y0", y)]), narrow=False).kernels
     return classify(kernel_)
 

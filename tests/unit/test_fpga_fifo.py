@@ -281,7 +281,7 @@ def residual(layers: int = 1) -> Program:
     for n in range(layers):
         w = np.random.default_rng(n).integers(-9, 9, (CHANNELS, CHANNELS, 3, 3)).astype(np.int8)
         conv = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), 1, 0, (0,), "i32")
-        y = b.op(ops.Rescale((1 << 20,), 24, "i8"), b.op(conv, y, b.const(w)))
+        y = b.op(ops.Rescale((1 << 20,), (24,), "i8"), b.op(conv, y, b.const(w)))
     return b.finish([("y0", b.op(ops.Add("i9"), x, y))])
 
 
@@ -330,7 +330,7 @@ def crossing() -> Program:
     def conv(x: SSAValue, seed: int) -> SSAValue:
         w = np.random.default_rng(seed).integers(-9, 9, (CHANNELS, CHANNELS, 3, 3)).astype(np.int8)
         op = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), 1, 0, (0,), "i32")
-        return builder.op(ops.Rescale((1 << 20,), 24, "i8"), builder.op(op, x, builder.const(w)))
+        return builder.op(ops.Rescale((1 << 20,), (24,), "i8"), builder.op(op, x, builder.const(w)))
 
     left = builder.op(ops.Add("i9"), conv(conv(a, 0), 1), b)
     right = builder.op(ops.Add("i9"), a, conv(b, 2))

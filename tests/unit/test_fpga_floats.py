@@ -206,7 +206,7 @@ def mixed(ends: bool) -> Program:
         if ends:
             q = b.op(ops.Quantize((0.1,), (0,), "i8"), x)
             total = b.op(ops.Linear(0, (0,), "i20"), q, b.const(np.eye(4, dtype=np.int8)))
-            x = b.op(ops.Dequantize((0.1,), (0,)), b.op(ops.Rescale((1 << 20,), 20, "i8"), total))
+            x = b.op(ops.Dequantize((0.1,), (0,)), b.op(ops.Rescale((1 << 20,), (20,), "i8"), total))
         else:
             x = b.op(ops.Linear(), x, b.const(np.eye(4, dtype=np.float32)))
         x = b.op(ops.Tanh(), x)

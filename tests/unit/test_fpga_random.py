@@ -62,12 +62,12 @@ def test_one_bit_is_a_number_with_or_without_a_sign() -> None:
     b = Builder([(f"x{n}", TensorType(shape, d)) for n, d in enumerate(["i1", "u1", "i8"])], "bits")
     signed, unsigned, wide = (b.input(n) for n in range(3))
     pool = ops.MaxPool((2, 2), (2, 2), (0, 0, 0, 0), (1, 1))
-    narrow = b.op(ops.Rescale((1,), 7, "i1"), wide)
+    narrow = b.op(ops.Rescale((1,), (7,), "i1"), wide)
     outputs = [
         b.op(pool, signed),
         b.op(pool, unsigned),
         b.op(ops.Add("i9"), narrow, signed),
-        b.op(ops.Add("i9"), b.op(ops.Rescale((1,), 7, "u1"), wide), unsigned),
+        b.op(ops.Add("i9"), b.op(ops.Rescale((1,), (7,), "u1"), wide), unsigned),
         b.op(ops.Less(), signed, narrow),
         b.op(ops.Minimum(), signed, narrow),
         b.op(ops.Cast("i8"), b.op(ops.GreaterEqual(), wide, b.op(ops.Cast("i8"), signed))),

@@ -141,7 +141,7 @@ def test_linear_on_every_position() -> None:
 
 def test_residual_sum_is_a_map_of_two_streams() -> None:
     def build(b: Builder, x: SSAValue) -> SSAValue:
-        y = b.op(ops.Rescale((1 << 20,), 24, "i8"), conv((3, 3, 1, 1))(b, x))
+        y = b.op(ops.Rescale((1 << 20,), (24,), "i8"), conv((3, 3, 1, 1))(b, x))
         return b.op(ops.Add("i9"), x, y)
 
     first, second = stages(build, (1, 3, 4, 4))
@@ -166,8 +166,8 @@ def test_parameters_per_channel_stream_and_others_do_not() -> None:
 
 def test_a_rescale_along_a_row_is_no_map() -> None:
     many = tuple(range(1, 5))
-    assert only(lambda b, x: b.op(ops.Rescale(many, 4, "i8", axis=3), x), (1, 3, 4, 4)).kind == "buffered"
-    assert only(lambda b, x: b.op(ops.Rescale(many[:3], 4, "i8"), x), (1, 3, 4, 4)).kind == "map"
+    assert only(lambda b, x: b.op(ops.Rescale(many, (4,), "i8", axis=3), x), (1, 3, 4, 4)).kind == "buffered"
+    assert only(lambda b, x: b.op(ops.Rescale(many[:3], (4,), "i8"), x), (1, 3, 4, 4)).kind == "map"
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,12 @@ def digits_cnn() -> Program:
         w,
         b.const(ints(-9999, 9999, 6, dtype=np.int32)),
     )
-    y = b.op(ops.Rescale(tuple(range(10**6, 10**6 + 6)), 29, "i8", output_zp=-128), y)
+    y = b.op(ops.Rescale(tuple(range(10**6, 10**6 + 6)), (29,), "i8", output_zp=-128), y)
     y = b.op(ops.MaxPool((2, 2), (2, 2), (0, 0, 0, 0), one), y)
     y = b.op(ops.Conv(one, (1, 1, 1, 1), one, groups=2, x_zp=-128, acc="i32"), y, b.const(ints(-128, 127, 8, 3, 3, 3)))
-    y = b.op(ops.Rescale((1518500250,), 41, "i8", output_zp=3), y)
+    y = b.op(ops.Rescale((1518500250,), (41,), "i8", output_zp=3), y)
     y = b.op(ops.Linear(3, (0,), "i32"), b.op(ops.Reshape((1, 128)), y), b.const(ints(-128, 127, 10, 128)))
-    return b.finish([("y", b.op(ops.Rescale((1 << 30,), 42, "i8"), y)), ("acc", y)])
+    return b.finish([("y", b.op(ops.Rescale((1 << 30,), (42,), "i8"), y)), ("acc", y)])
 
 
 # -- the same bits ------------------------------------------------------------------------------------------------

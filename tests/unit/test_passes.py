@@ -185,9 +185,9 @@ def residual() -> Program:
     b = builder(1, 2, 4, 4, dtype="i8")
     w = b.const(RNG.integers(-9, 9, (2, 2, 3, 3)), "i8")
     y = b.op(ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), acc="i20"), b.input(0), w)
-    narrow = b.op(ops.Rescale((1 << 20,), 25, "i8"), y)
-    wide = [b.op(ops.Rescale((1 << 12,), 4, "i24"), v) for v in (narrow, b.input(0))]
-    total = b.op(ops.Rescale((1 << 20,), 28, "i8"), b.op(ops.Add("i25"), *wide))
+    narrow = b.op(ops.Rescale((1 << 20,), (25,), "i8"), y)
+    wide = [b.op(ops.Rescale((1 << 12,), (4,), "i24"), v) for v in (narrow, b.input(0))]
+    total = b.op(ops.Rescale((1 << 20,), (28,), "i8"), b.op(ops.Add("i25"), *wide))
     return b.finish([("y", b.op(ops.Clamp(-100, 100), total))])
 
 

@@ -38,7 +38,7 @@ def model() -> Program:
     b = Builder([("image", TensorType((1, 4, 2), "f32")), ("mask", TensorType((1, 3), "f32"))])
     x = b.op(ops.Quantize((0.1,), (0,), "i8"), b.op(ops.Reshape((1, 8)), b.input(0)))
     y = b.op(ops.Linear(0, (0,), "i20"), x, b.const(np.arange(24).reshape(3, 8) - 9, "i8"))
-    y = b.op(ops.Rescale((1 << 20,), 24, "i8"), y)
+    y = b.op(ops.Rescale((1 << 20,), (24,), "i8"), y)
     z = b.op(ops.Softmax(1), b.op(ops.Add(), b.op(ops.Dequantize((0.3,), (0,)), y), b.input(1)))
     scaled = b.op(ops.Mul(), z, b.const(np.float32([[1, 2, 3]])))
     return b.finish([("probabilities", scaled), ("logits", y)])
