@@ -7,7 +7,8 @@ before: %1 = add (dequantize %a), (dequantize %b); %y = quantize %1
 after:  %y = rescale (add (rescale %a {shift = 0}), (rescale %b {shift = 0})) {multiplier = 1, shift = S}
 
 One rounding, of the whole sum, in the mode of the quantize. Factors are multiples of 2^-S steps of the result: exact
-where scales and constants are (powers of two, so always for fixed<W,I>), else the sum is off by less than 2^-8 steps (mostly 2^-16).
+where scales and constants are (powers of two, so always for fixed<W,I>), else the sum is off by less than 2^-8 steps,
+mostly 2^-16.
 """
 
 from __future__ import annotations

@@ -18,6 +18,17 @@ from cuvil_hw.ops.base import Op
 from tests.conformance.meaning_cases import FLOATS, WRAPPING, Array, Case
 
 NAN, INF = math.nan, math.inf
+MODES = {  # of 0.5, 1.5, -0.5, -1.5, 1.25, -1.25
+    "half_even": [0, 2, 0, -2, 1, -1],
+    "half_up": [1, 2, 0, -1, 1, -1],
+    "half_away": [1, 2, -1, -2, 1, -1],
+    "half_zero": [0, 1, 0, -1, 1, -1],
+    "floor": [0, 1, -1, -2, 1, -2],
+    "ceil": [1, 2, 0, -1, 2, -1],
+    "to_zero": [0, 1, 0, -1, 1, -1],
+    "away": [1, 2, -1, -2, 2, -2],
+    "sign": [1, 1, -1, -1, 1, -1],
+}
 HALVES = "computed in f32 and rounded once to f16"
 
 
@@ -231,7 +242,7 @@ def quantized_rules() -> Iterator[Case]:
         [1, 3, 1, -1, 127, 127, -128],
         "i8",
     )
-    words = "the sum in f32 too, ties to even"
+    words = "the sum in f32 too"
     yield rule(
         words, ops.Quantize((1.0,), (1,), "i8", 1, True), "f32", [[0.5, 1.5, -0.5, NAN, INF]], [2, 2, 0, 1, 127], "i8"
     )
@@ -244,9 +255,23 @@ def quantized_rules() -> Iterator[Case]:
         [2.0**23, 2.0**23 + 2, -(2.0**30)],
         "f32",
     )
-    words = "exact, ties towards +infinity"
-    yield rule(words, ops.Rescale((1,), (1,), "i4"), "i8", [[1, -1, 3, -3, 100, -100]], [1, 0, 2, -1, 7, -8], "i4")
+    words = "round(((x - input zero point) · multiplier + offset) / 2^shift)"
+    yield rule(words, ops.Rescale((1,), (1,), "i4"), "i8", [[1, -1, 3, -3, 100, -100]], [0, 0, 2, -2, 7, -8], "i4")
     yield rule(words, ops.Rescale((1 << 30,), (30,), "u8", -1, 2), "i8", [[127, -128, -3, 0]], [130, 0, 0, 3], "u8")
+    yield rule(
+        words,
+        ops.Rescale((1, -3), (1, 2), "i8", 0, 5, 1, "half_even", (0, 2)),
+        "i8",
+        [[[1, 1], [3, 0], [-1, 4]]],
+        [[5, 5], [7, 5], [5, 3]],
+        "i8",
+    )
+    quarters = [[2, 6, -2, -6, 5, -5]]
+    for mode, want in MODES.items():
+        words = f"| `{mode}` | {want[0]}, {want[1]}, {want[2]}, {want[3]} | {want[4]}, {want[5]} |"
+        yield rule(words, ops.Rescale((1,), (2,), "i8", rounding=mode), "i8", quarters, want, "i8")
+        floats = [[v / 4 for v in quarters[0]]]
+        yield rule(words, ops.Quantize((1.0,), (0,), "i8", rounding=mode), "f32", floats, want, "i8")
     yield rule("a table with one entry", ops.Lut((5, -6, 7, -8), "i4"), "i2", [[-2, -1, 0, 1]], [5, -6, 7, -8], "i4")
     words = "padding holds x's zero point and so adds nothing"
     yield rule(

@@ -35,7 +35,7 @@ class Integers:
 
 
 def rescale(x: Array, ratios: Array) -> Array:
-    """round(x · ratio), ties up; multipliers of 31 bits on one shift. `ratios`: one, or one per channel (axis 1)."""
+    """round(x · ratio), ties to even; multipliers of 31 bits on one shift. `ratios`: one, or one per channel (axis 1)."""
     exponent = math.frexp(float(ratios.max()))[1]
     shift = 31 - exponent
     multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
@@ -44,7 +44,8 @@ def rescale(x: Array, ratios: Array) -> Array:
         multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
     if multipliers.size > 1:
         multipliers = multipliers.reshape(1, -1, *[1] * (x.ndim - 2))
-    return (x * multipliers + (np.int64(1) << (shift - 1))) >> shift
+    product = x * multipliers
+    return (product + (np.int64(1) << (shift - 1)) - 1 + (product >> shift & 1)) >> shift
 
 
 def matmul(a: Array, b: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,6 +130,22 @@ def test_multipliers_of_a_stage() -> None:
     assert small.dsp == 1 + rescale
     assert wide.dsp == 4 * 8 + 4 * rescale
     assert cost.resources(s, schedule(s, 4, 8, "bram", "lut"), ZYNQ).dsp == 4 * rescale
+
+
+def test_what_rounding_costs() -> None:
+    """Ties to even take the one adder that other modes take, guard bits another one, shifts by channel multiplexers."""
+
+    def luts(**kind: Any) -> float:
+        b = Builder([("x0", TensorType((1, 8, 4, 4), "i16"))])
+        (kernel_,) = graph_of(b.finish([("y0", b.op(ops.Rescale(dtype="i8", **kind), b.input(0)))])).kernels
+        stage = classify(kernel_)
+        return cost.resources(stage, next(iter(fold.schedules(stage, ZYNQ.floats))), ZYNQ).lut
+
+    up, even = (luts(multiplier=(1,), shift=(8,), rounding=mode) for mode in ("half_up", "half_even"))
+    assert even == up
+    assert luts(multiplier=(1,), shift=(8,), rounding="floor") < up
+    assert luts(multiplier=(77,), shift=(14,), guard=8) > luts(multiplier=(77,), shift=(14,)) + 16
+    assert luts(multiplier=(77,) * 8, shift=(14, 9, 14, 2, 3, 4, 5, 6)) > luts(multiplier=(77,), shift=(14,)) + 30
 
 
 def test_weights_of_a_stage() -> None:

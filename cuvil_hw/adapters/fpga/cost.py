@@ -248,6 +248,14 @@ def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, l
                 pass  # counted above
             case Apply(op="mul", args=(a, b)) if n.dtype != "index":
                 use_product(use, a, b, fabric, lanes)
+            case Apply(op="and", args=(_, Const(value=1))) if n.dtype != "bool":
+                pass  # one wire, the carry into the adder that reads it (ties to even)
+            case Apply(op="add", args=(_, Apply(op="and", args=(_, Const(value=1))))):
+                pass
+            case Apply(op="shr" | "shl", args=(a, Lookup(values=by))) if n.dtype != "index":
+                # half a LUT for a bit of a stage of multiplexers
+                stages = ceil(log2(max(by) - min(by) + 1))
+                use.lut += 0.5 * lanes * bits(a.dtype) * stages
             case Apply(op="add" | "sub" | "min" | "max" | "saturate" | "and" | "or" | "xor") if n.dtype != "index":
                 use.lut += 1.1 * lanes * bits(n.args[0].dtype)
                 use.ff += lanes * bits(n.dtype)
