@@ -35,7 +35,7 @@ class Integers:
 
 
 def rescale(x: Array, ratios: Array) -> Array:
-    """round(x · ratio), ties to even; multipliers of 31 bits on one shift. `ratios`: one, or one per channel (axis 1)."""
+    """round(x · ratio), ties to even; multipliers of 31 bits on one shift. `ratios`: one, or one a channel (axis 1)."""
     exponent = math.frexp(float(ratios.max()))[1]
     shift = 31 - exponent
     multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
