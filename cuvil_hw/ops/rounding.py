@@ -5,7 +5,8 @@
     floor, ceil, to_zero, away                               towards -infinity, +infinity, zero, away from zero
     sign        +1 from zero up, -1 below: one signed bit
 
-On integers the number is v / 2^shift: exact at every tie.
+On integers the number is v / 2^shift: exact at every tie. On floats half_away and half_zero are, as QONNX has them,
+sign(x) · floor(|x| + 0.5) and sign(x) · ceil(|x| - 0.5), the sum rounded to the type.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ def rounded(x: Array, mode: str) -> Array:
         case "half_up":
             low = np.floor(x)
             return np.asarray(low + (x - low >= 0.5))
-        case "half_away" | "half_zero":
-            size = np.abs(x)
-            low = np.floor(size)
-            up = size - low >= 0.5 if mode == "half_away" else size - low > 0.5
-            return np.asarray(np.copysign(low + up, x))
+        case "half_away":
+            return np.asarray(np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x))
+        case "half_zero":
+            return np.asarray(np.copysign(np.ceil(np.abs(x) - x.dtype.type(0.5)), x))
         case "floor":
             return np.asarray(np.floor(x))
         case "ceil":
@@ -50,9 +50,7 @@ def rounded(x: Array, mode: str) -> Array:
 def round_expr(x: Expr, mode: str) -> Expr:
     """`rounded` as an expression on f32."""
 
-    def up(size: Expr, test: str) -> Expr:
-        low = unary("floor", size)
-        return low + select(binary(test, binary("sub", size, low), 0.5), const(1.0, x.dtype), const(0.0, x.dtype))
+    half = const(0.5, x.dtype)
 
     def with_sign(size: Callable[[Expr], Expr]) -> Expr:
         whole = size(unary("abs", x))
@@ -62,9 +60,12 @@ def round_expr(x: Expr, mode: str) -> Expr:
         case "half_even":
             return unary("round", x)
         case "half_up":
-            return up(x, "ge")
-        case "half_away" | "half_zero":
-            return with_sign(lambda size: up(size, "ge" if mode == "half_away" else "gt"))
+            low = unary("floor", x)
+            return low + select(binary("ge", binary("sub", x, low), half), const(1.0, x.dtype), const(0.0, x.dtype))
+        case "half_away":
+            return with_sign(lambda size: unary("floor", size + half))
+        case "half_zero":
+            return with_sign(lambda size: unary("ceil", binary("sub", size, half)))
         case "floor" | "ceil":
             return unary(mode, x)
         case "to_zero" | "away":

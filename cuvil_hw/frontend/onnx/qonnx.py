@@ -1,7 +1,8 @@
 """Converters of the QONNX dialect: quantizers of any width that keep their results as floats.
 
 Quant becomes `quantize` and `dequantize` wherever its scale is positive and its zero point and width are whole,
-constant and per tensor or per channel; else the same arithmetic as ops on floats.
+constant and per tensor or per channel, in the mode of rounding that it names (one signed bit: "sign"); else the same
+arithmetic as ops on floats.
 """
 
 from __future__ import annotations
@@ -39,27 +40,48 @@ def range_of(n: Node, bits: float, signed: bool, narrow: bool) -> Range:
     return Range(dtype, lo + (narrow and signed), hi - (narrow and not signed))
 
 
+MODES: Mapping[str, str] = MappingProxyType(
+    {
+        "ROUND": "half_even",
+        "HALF_EVEN": "half_even",
+        "CEIL": "ceil",
+        "FLOOR": "floor",
+        "UP": "away",
+        "DOWN": "to_zero",
+        "ROUND_TO_ZERO": "to_zero",
+        "HALF_UP": "half_away",
+        "HALF_DOWN": "half_zero",
+    }
+)
+
+
+def mode_of(n: Node, default: str) -> str:
+    """The rounding mode of a node, as ops name it."""
+    name = n.attr("rounding_mode", default)
+    if name.upper() not in MODES:
+        n.refuse(f"rounding mode {name!r}")
+    return MODES[name.upper()]
+
+
 def rounded(n: Node, x: Value, mode: str) -> Value:
-    """x with a rounding mode of QONNX."""
+    """x with a rounding mode, as ops on floats."""
     half = n.like(0.5, x)
-    match mode.upper():
-        case "ROUND" | "HALF_EVEN":
+    match mode:
+        case "half_even":
             return n.emit(e.Round(), x)
-        case "CEIL":
+        case "ceil":
             return n.emit(e.Ceil(), x)
-        case "FLOOR":
+        case "floor":
             return n.emit(e.Floor(), x)
-        case "UP":
-            return n.emit(e.Mul(), n.emit(e.Sign(), x), n.emit(e.Ceil(), n.emit(e.Abs(), x)))
-        case "DOWN" | "ROUND_TO_ZERO":
-            return n.emit(e.Mul(), n.emit(e.Sign(), x), n.emit(e.Floor(), n.emit(e.Abs(), x)))
-        case "HALF_UP":
-            away = n.emit(e.Floor(), n.emit(e.Add(), n.emit(e.Abs(), x), half))
-            return n.emit(e.Mul(), n.emit(e.Sign(), x), away)
-        case "HALF_DOWN":
-            near = n.emit(e.Ceil(), n.emit(e.Sub(), n.emit(e.Abs(), x), half))
-            return n.emit(e.Mul(), n.emit(e.Sign(), x), near)
-    n.refuse(f"rounding mode {mode!r}")
+        case "away":
+            size = n.emit(e.Ceil(), n.emit(e.Abs(), x))
+        case "to_zero":
+            size = n.emit(e.Floor(), n.emit(e.Abs(), x))
+        case "half_away":
+            size = n.emit(e.Floor(), n.emit(e.Add(), n.emit(e.Abs(), x), half))
+        case _:
+            size = n.emit(e.Ceil(), n.emit(e.Sub(), n.emit(e.Abs(), x), half))
+    return n.emit(e.Mul(), n.emit(e.Sign(), x), size)
 
 
 def channel_axis(p: Array, x: Value) -> int | None:
@@ -85,8 +107,11 @@ def positive(n: Node, *scales: Array) -> None:
 def signs(n: Node, x: Value, scale: Array, zero: Array) -> Value:
     """scale · (1 - zero) where x ≥ 0, else scale · (-1 - zero). Constants stay integers behind a dequantize."""
     axis = channel_axis(scale, x)
-    if x.array is not None and axis is not None and not zero.any():
-        q = n.const(np.where(x.array >= 0, 1, -1), "i2")
+    if axis is not None and not zero.any():
+        if x.array is not None:
+            q = n.const(np.where(x.array >= 0, 1, -1), "i2")
+        else:
+            q = n.emit(Quantize((1.0,), (0,), "i2", rounding="sign"), x)
         return n.emit(Dequantize(tuple(map(float, scale.reshape(-1))), (0,), axis), q)
     s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero))
     q = n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), n.like(1, x), n.like(-1, x))
@@ -111,11 +136,11 @@ def quant(n: Node, version: int) -> Value:
     scale, zero = parameters(n, 1, 2)
     bits, signed = float(n.known_scalar(3, "the width")), bool(n.integer("signed", 1))
     limits = range_of(n, bits, signed, bool(n.integer("narrow", 0)))
-    mode = n.attr("rounding_mode", "ROUND")
+    mode = mode_of(n, "ROUND")
     positive(n, scale)
     if signed and bits == 1:
         return signs(n, x if not zero.any() else scaled(n, x, scale, zero), scale, zero)
-    whole = mode.upper() in ("ROUND", "HALF_EVEN") and (zero == np.rint(zero)).all()
+    whole = bool((zero == np.rint(zero)).all())
     if zero.any():  # wider results could not be told from their zero points in f32
         whole = whole and bits <= 16 and np.abs(zero).max() <= 1 << 16
     axes = {channel_axis(p, x) for p in (scale, zero) if p.size > 1} or {channel_axis(scale, x)}
@@ -124,7 +149,7 @@ def quant(n: Node, version: int) -> Value:
         return real(n, rounded(n, clamped, mode), scale, zero)
     axis = axes.pop() or 0
     scales, zeros = tuple(map(float, scale.reshape(-1))), tuple(int(z) for z in zero.reshape(-1))
-    op = Quantize(scales, zeros, limits.dtype, axis, zero_first=bool(zero.any()))
+    op = Quantize(scales, zeros, limits.dtype, axis, bool(zero.any()), mode)
     if x.array is not None:
         base.infer(op, [x.type])
         q = n.const(np.clip(base.evaluate(op, [x.array])[0], limits.lo, limits.hi), limits.dtype)
@@ -151,7 +176,7 @@ def trunc(n: Node, version: int) -> Value:
     the dialect (x, scale, zero, width, new scale, new width): with p = 2^round(log2(new scale / scale)),
     (round'(clamp(q / p)) - zero / p) · new scale.
     """
-    x, mode = cast_to(n, n[0], "f32"), n.attr("rounding_mode", "FLOOR")
+    x, mode = cast_to(n, n[0], "f32"), mode_of(n, "FLOOR")
     scale, zero = parameters(n, 1, 2)
     positive(n, scale)
     q = n.emit(e.Round(), scaled(n, x, scale, zero))
