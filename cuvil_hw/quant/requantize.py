@@ -26,6 +26,7 @@ NOISE = Fraction(3, 1 << 24)  # relative: three scales, each rounded to f32
 DENOMINATOR = 1024  # largest, of a fraction that a mantissa is taken for
 DYADIC_BITS = 16  # a mantissa of so few bits is meant as it is
 MULTIPLIER_BITS = 31
+DEAD = Fraction(1, 1 << 12)  # steps that a channel can make at most and be taken for constant
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def requantize(
     known = [[exact(n) for n in v] * (count if len(v) == 1 else 1) for v in (ratios, offsets)]
     span = max(abs(end - output_zp) for end in dtypes.int_range(dtype)) + 1
     reach = max(abs(low), abs(high))
-    channels = [Channel.of(r, o, reach, span) for r, o in zip(*known, strict=True)]
+    dead = DEAD if rounding in NEAREST else Fraction(0)
+    channels = [Channel.of(r, o, reach, span, dead) for r, o in zip(*known, strict=True)]
     plain = Rescale((0,), (1,), dtype, input_zp, output_zp, axis, rounding)
     if rounding == "sign":
         signs = [c.threshold(reach) for c in channels]
@@ -123,14 +125,17 @@ class Channel:
     meant: bool
 
     @staticmethod
-    def of(ratio: Exact, offset: Exact, reach: int, span: int) -> Channel:
-        """With numbers no larger than matter: whole x times a ratio beyond the span saturates, as does an offset that
-        no x brings back."""
+    def of(ratio: Exact, offset: Exact, reach: int, span: int, dead: Fraction) -> Channel:
+        """With numbers no larger than matter: of whole x ≠ 0 a large ratio saturates, as does an offset that no x
+        brings back. A ratio that gives `dead` steps at most is 0."""
         r, o = ratio.value, offset.value
-        if not o:
-            r = max(min(r, Fraction(span + 1)), Fraction(-span - 1))
+        if abs(r) * reach <= dead:
+            o = max(min(o, Fraction(span + 2)), Fraction(-span - 2))
+            return Channel(Fraction(0), o, Fraction(reach), span, offset.meant)
         most = span + 1 + reach * abs(r)
-        return Channel(r, max(min(o, most), -most), Fraction(reach), span, ratio.meant and offset.meant)
+        o = max(min(o, most), -most)
+        largest = span + abs(o) + 1
+        return Channel(max(min(r, largest), -largest), o, Fraction(reach), span, ratio.meant and offset.meant)
 
     @property
     def relevant(self) -> Fraction:
@@ -187,7 +192,7 @@ def _precise(
             except ShapeError:
                 continue
             worst = max(c.error(*p) for c, p in zip(channels, _spread(made, len(channels)), strict=True)) + before
-            if worst > allowed(channels[0].span):
+            if worst > allowed(channels[0].span) - DEAD:
                 break  # with smaller shifts it only grows
             return replace(made, guard=guard_bits(channels, made.rounding, worst, min(made.shift)))
     return None
