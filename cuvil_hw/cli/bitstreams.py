@@ -57,6 +57,7 @@ def add_bitstream(
     ] = None,
     tool: Annotated[str | None, typer.Option(help="What built it.", show_default="as the .hwh says")] = None,
     shell: Annotated[str | None, typer.Option(help="The block design.", show_default="the project's")] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="For all users of this machine; needs root.")] = False,
     json: Json = False,
 ) -> None:
     """Register the bitstream of a program, after checking that it fits: part, addresses, DMAs and widths.
@@ -77,6 +78,7 @@ def add_bitstream(
         ports=stream_ports(manifest.info),
         shell=shell or SHELL,
         tool=tool,
+        shared=shared,
     )
     if json:
         print_json({"added": asdict(entry)})
@@ -87,15 +89,19 @@ def add_bitstream(
 
 @app.command("list")
 def list_bitstreams(json: Json = False) -> None:
-    """List the registered bitstreams."""
+    """List the registered bitstreams: this user's, and those for all users."""
     from cuvil_hw.adapters.zynq import bitstreams
 
-    entries = bitstreams.registered()
+    entries, shared = bitstreams.everywhere(), bitstreams.shared_home()
     if json:
-        print_json({"home": str(bitstreams.home()), "bitstreams": [asdict(e) for e in entries]})
+        found = [{**asdict(e), "home": str(top)} for top, e in entries]
+        print_json({"home": str(bitstreams.home()), "shared": str(shared), "bitstreams": found})
         return
-    rows = [[e.design[:12], e.part, e.tool, e.shell, e.bit[:12], e.hwh[:12]] for e in entries]
-    show_table(["design", "part", "tool", "shell", "bit", "hwh"], rows)
+    rows = [
+        [e.design[:12], e.part, e.tool, e.shell, e.bit[:12], "all users" if top == shared else "you"]
+        for top, e in entries
+    ]
+    show_table(["design", "part", "tool", "shell", "bit", "for"], rows)
 
 
 @app.command("verify")

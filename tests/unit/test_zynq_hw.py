@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import struct
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,7 +250,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home" / "bitstreams"
 
 
-def add(bit: bytes | None = None, hardware: bytes | None = None, **changes: str) -> bitstreams.Entry:
+def add(bit: bytes | None = None, hardware: bytes | None = None, **changes: Any) -> bitstreams.Entry:
     facts = {"design": DESIGN, "part": PART, "shell": shell.SHELL, **changes}
     return bitstreams.add(bit or bit_file(), hardware or generated(), ports=PORTS, **facts)
 
@@ -279,6 +281,33 @@ def test_where_the_registry_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert bitstreams.home() == tmp_path / "cuvil" / "bitstreams"
     monkeypatch.setenv("CUVIL_HOME", str(tmp_path / "mine"))
     assert bitstreams.home() == tmp_path / "mine" / "bitstreams"
+
+
+def test_a_registry_for_all_users(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_DIRS", f"{tmp_path / 'all'}:/usr/share")
+    assert bitstreams.shared_home() == tmp_path / "all" / "cuvil" / "bitstreams"
+    old = os.umask(0o077)  # root's own umask doesn't keep others from reading
+    try:
+        entry = add(shared=True)
+    finally:
+        os.umask(old)
+    top = bitstreams.shared_home()
+    written = (top / "registry.json", *(top / "files").iterdir(), top / "files")
+    assert [oct(p.stat().st_mode & 0o777) for p in written] == [*["0o644"] * 3, "0o755"]
+    assert bitstreams.registered() == ()
+    assert bitstreams.everywhere() == [(top, entry)]
+    found = bitstreams.find(DESIGN, PART)
+    assert found is not None
+    assert (found.entry, found.bit) == (entry, bit_file())
+    mine = add(bit_file(b"mine"))  # goes before
+    own = bitstreams.find(DESIGN, PART)
+    assert own is not None
+    assert own.entry == mine
+    assert bitstreams.verify() == {mine: None, entry: None}
+    # What anybody may change isn't run.
+    (top / "registry.json").chmod(0o666)
+    with pytest.raises(CuvilError, match=r"must belong to root and not be writable by others"):
+        bitstreams.find(DESIGN, PART)
 
 
 def test_tampered_files_are_refused(home: Path) -> None:

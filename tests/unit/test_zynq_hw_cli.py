@@ -50,7 +50,8 @@ def test_from_project_to_registered(
     assert main(["bitstreams", "design", str(program)]) == 0
     design = capsys.readouterr().out.strip()
     assert f"set user_id {design[:8]}\n" in (folder / "design.tcl").read_text()
-    assert {"run_hls.tcl", "shell.tcl", "src", "tb"} <= {p.name for p in folder.iterdir()}
+    made = {"run_hls.tcl", "shell.tcl", "driver.py", "demo.ipynb", "ports.json", "src", "tb"}
+    assert made <= {p.name for p in folder.iterdir()}
     assert main(["bitstreams", "project", str(program), "-o", str(folder)]) == 1
     assert "name a folder that doesn't exist yet" in capsys.readouterr().err
 
@@ -60,7 +61,8 @@ def test_from_project_to_registered(
     assert main(["bitstreams", "list"]) == 0
     assert design[:12] in capsys.readouterr().out
     assert main(["bitstreams", "list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bitstreams"] == [added]
+    (listed,) = json.loads(capsys.readouterr().out)["bitstreams"]
+    assert listed == {**added, "home": str(tmp_path / "home" / "bitstreams")}
     assert main(["bitstreams", "verify"]) == 0
     assert "sound" in capsys.readouterr().out
 

@@ -2,7 +2,8 @@
 
 A registry is a JSON list of entries that hold digests, never paths. The one that ships with the package
 (bitstreams/registry.json) names known good bitstreams; the user's own, below `home()`, also keeps the files, named by
-their content. Files are checked against their digests each time before they are used.
+their content, and so does the machine's, below `shared_home()`, which all users read: boards are driven by root, and
+programs are often made by somebody else. Files are checked against their digests each time before they are used.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -80,6 +82,29 @@ def home() -> Path:
     return (Path(base) if os.path.isabs(base) else Path("~/.local/share").expanduser()) / "cuvil" / "bitstreams"
 
 
+def shared_home() -> Path:
+    """The registry that all users of the machine read: in the first of the XDG data folders, /usr/local/share where
+    $XDG_DATA_DIRS says nothing else. Who may write there may register for all."""
+    first = os.environ.get("XDG_DATA_DIRS", "").partition(":")[0]
+    return (Path(first) if os.path.isabs(first) else Path("/usr/local/share")) / "cuvil" / "bitstreams"
+
+
+def everywhere() -> list[tuple[Path, Entry]]:
+    """Entries of all registries that this user reads, by their folder: the user's own first, each oldest first. Raises
+    CuvilError for one that is malformed, or that anybody may write into."""
+    own, shared = home(), shared_home()
+    if (shared / "registry.json").exists():
+        for path in (shared, shared / "registry.json", shared / "files"):
+            found = path.stat()
+            if found.st_mode & stat.S_IWOTH or found.st_uid not in (0, os.getuid()):
+                raise CuvilError(
+                    f"{path}: bitstreams for all users must belong to root and not be writable by others; repair it "
+                    f"(chown root, chmod o-w) or remove {shared}"
+                )
+    tops = dict.fromkeys((own, shared))
+    return [(top, e) for top in tops if (top / "registry.json").exists() for e in _read(top / "registry.json")]
+
+
 def shipped() -> tuple[Entry, ...]:
     """Known good bitstreams, by digest. Raises CuvilError for a broken installation."""
     return _read(data.folder("bitstreams") / "registry.json")
@@ -92,16 +117,22 @@ def registered() -> tuple[Entry, ...]:
 
 
 def find(design: str, part: str) -> Bitstream | None:
-    """The newest bitstream of a design for a part, its files verified; None when there is none.
+    """The newest bitstream of a design for a part, its files verified; None when there is none. What the user has
+    registered goes before what is there for all.
 
-    Raises DeviceError when a file was changed or is gone."""
-    matches = [e for e in registered() if (e.design, e.part) == (design, part)]
-    return load(matches[-1]) if matches else None
+    Raises DeviceError when a file was changed or is gone, CuvilError as `everywhere`."""
+    matches = [(top, e) for top, e in everywhere() if (e.design, e.part) == (design, part)]
+    if not matches:
+        return None
+    nearest = matches[0][0]
+    return load(*[(e, top) for top, e in matches if top == nearest][-1])
 
 
-def load(entry: Entry) -> Bitstream:
-    """The files of a registered entry. Raises DeviceError unless each has the digest that was registered."""
-    return Bitstream(entry, _file(entry.bit, ".bit"), _file(entry.hwh, ".hwh"))
+def load(entry: Entry, top: Path | None = None) -> Bitstream:
+    """The files of an entry registered below `top` (None: the user's own). Raises DeviceError unless each has the
+    digest that was registered."""
+    top = top if top is not None else home()
+    return Bitstream(entry, _file(top, entry.bit, ".bit"), _file(top, entry.hwh, ".hwh"))
 
 
 def add(
@@ -113,9 +144,10 @@ def add(
     ports: tuple[tuple[StreamPort, ...], tuple[StreamPort, ...]],
     shell: str,
     tool: str | None = None,
+    shared: bool = False,
 ) -> Entry:
     """Register a bitstream for a design, after checking that the two files and the design go together. An entry of the
-    same design, part, tool and shell is replaced. `tool`: None takes what the .hwh says.
+    same design, part, tool and shell is replaced. `tool`: None takes what the .hwh says; `shared`: for all users.
 
     Raises DeviceError when they don't fit, CuvilError when the registry can't be written."""
     head = bit_header(bit)
@@ -138,24 +170,26 @@ def add(
             raise DeviceError(
                 f"a bitstream of {design[:12]}… for {part} is known by digest, and these files differ"
             )
-    top = home()
-    with _locked(top):
+    top = shared_home() if shared else home()
+    with _locked(top, shared):
         (top / "files").mkdir(exist_ok=True)
+        if shared:
+            (top / "files").chmod(0o755)
         for content, digest, suffix in ((bit, entry.bit, ".bit"), (hardware, entry.hwh, ".hwh")):
-            _write(top / "files" / f"{digest}{suffix}", content)
-        kept = [e for e in registered() if e.key != entry.key]
+            _write(top / "files" / f"{digest}{suffix}", content, shared)
+        kept = [e for at, e in everywhere() if at == top and e.key != entry.key]
         listing = {"schema": SCHEMA, "entries": [asdict(e) for e in (*kept, entry)]}
-        _write(top / "registry.json", canonical.dump(listing))
+        _write(top / "registry.json", canonical.dump(listing), shared)
     return entry
 
 
 def verify() -> dict[Entry, str | None]:
-    """Every registered entry, and what is wrong with its files (None: nothing)."""
+    """Every registered entry, of all users too, and what is wrong with its files (None: nothing)."""
     result: dict[Entry, str | None] = {}
-    for entry in registered():
+    for top, entry in everywhere():
         try:
-            load(entry)
-            result[entry] = None
+            load(entry, top)
+            result.setdefault(entry, None)
         except DeviceError as e:
             result[entry] = str(e)
     return result
@@ -212,8 +246,8 @@ def _check(value: Any, where: str) -> Entry:
     return Entry(**value)
 
 
-def _file(digest: str, suffix: str) -> bytes:
-    path = home() / "files" / f"{digest}{suffix}"
+def _file(top: Path, digest: str, suffix: str) -> bytes:
+    path = top / "files" / f"{digest}{suffix}"
     try:
         content = path.read_bytes()
     except OSError as e:
@@ -223,11 +257,13 @@ def _file(digest: str, suffix: str) -> bytes:
     return content
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, shared: bool) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
             with open(temporary, "xb") as f:
+                if shared:
+                    os.fchmod(f.fileno(), 0o644)
                 f.write(content)
                 f.flush()
                 os.fsync(f.fileno())
@@ -239,12 +275,13 @@ def _write(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _locked(top: Path) -> Iterator[None]:
+def _locked(top: Path, shared: bool) -> Iterator[None]:
     try:
-        top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        top.mkdir(mode=0o755 if shared else 0o700, parents=True, exist_ok=True)
         fd = os.open(top / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as e:
-        raise CuvilError(f"{top}: {e.strerror or e}; set CUVIL_HOME to a folder of your own") from e
+        remedy = "register for all users as root (sudo)" if shared else "set CUVIL_HOME to a folder of your own"
+        raise CuvilError(f"{top}: {e.strerror or e}; {remedy}") from e
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

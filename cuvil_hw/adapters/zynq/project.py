@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from cuvil_hw.profile import Profile
 from cuvil_hw.quoting import markdown, tcl
 from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
 from cuvil_hw.render.lang import HLS_CPP
+from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.device import Array
 from cuvil_hw.runtime.record import info_of
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
@@ -79,7 +80,8 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
         "design.tcl": fill("design.tcl"),
-        "shell.tcl": (templates / "shell.tcl").read_bytes(),
+        **{file: (templates / file).read_bytes() for file in ("shell.tcl", "driver.py", "demo.ipynb")},
+        "ports.json": _ports_json(info),
         "README.md": fill("README.md"),
         "tb/testbench.cpp": fill("testbench.cpp"),
         "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
@@ -87,6 +89,24 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
     synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
     return BuildPlan(files, (synthesis,), (), info)
+
+
+def _ports_json(info: Mapping[str, Any]) -> bytes:
+    """What driver.py needs to know of the ports."""
+    inputs, outputs = stream_ports(info)
+    rows = [
+        {
+            "name": p.name,
+            "direction": p.direction,
+            "shape": p.shape,
+            "order": p.order,
+            "container": dtypes.to_numpy(p.dtype).name,
+            "dma": shell.dma_name(p),
+            "row": p.sample_bytes,
+        }
+        for p in (*inputs, *outputs)
+    ]
+    return canonical.dump({"bits": info["axis_bits"], "ports": rows})
 
 
 def _port_table(graph: KernelGraph) -> str:
