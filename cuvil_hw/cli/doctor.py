@@ -54,7 +54,7 @@ class Finding:
 
 def examine(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """Show which toolchains, simulators and devices can be used here, and why not."""
-    found = [*extras(), *tools(), *devices()]
+    found = [*extras(), *tools(), *adapters(), *devices()]
     usable = any(f.usable for f in found if f.kind == "device")
     machine = f"{platform.system()} {platform.machine()}"
     if json:
@@ -108,6 +108,27 @@ def tools() -> list[Finding]:
     return found
 
 
+def adapters() -> list[Finding]:
+    """Every adapter, imported and made: whether one can compile for its targets here."""
+    from cuvil_hw.runtime import registry
+
+    found = []
+    for plugin in registry.plugins(registry.ADAPTERS):
+        try:
+            registry.load_adapter(plugin.name)
+        except Exception as e:  # of a plug-in: whatever its code raises
+            text, _, remedy = _said(e).partition("; ")
+            remedy = remedy or f"repair or remove package {plugin.package}"
+            found.append(Finding("adapter", plugin.name, False, text, remedy))
+        else:
+            found.append(Finding("adapter", plugin.name, True, f"of package {plugin.package}"))
+    return found
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, CuvilError) else f"{type(error).__name__}: {error}"
+
+
 def devices() -> list[Finding]:
     """Every adapter's devices, asked whether they can run programs here."""
     from cuvil_hw.pack import profile_data
@@ -121,8 +142,8 @@ def devices() -> list[Finding]:
             try:
                 data = profile_data(profile) if profile is not None else {"name": adapter, "adapter": adapter}
                 reason = registry.open_device(adapter, data, interface).usable()
-            except CuvilError as e:
-                reason = str(e)
+            except Exception as e:  # of a plug-in: whatever its code raises
+                reason = _said(e)
             text, _, remedy = (reason or "ready").partition("; ")
             found.append(Finding("device", name, reason is None, text, remedy))
     return found
@@ -132,6 +153,6 @@ def _interfaces(adapter: str) -> tuple[str, ...]:
     """Those that the adapter has; all when it can't be asked, as on a board without the compiler."""
     from cuvil_hw.runtime import registry
 
-    with suppress(CuvilError):
+    with suppress(Exception):  # `adapters` has said what is wrong with it
         return registry.load_adapter(adapter).interfaces
     return INTERFACES

@@ -53,6 +53,9 @@ def load(path: str | os.PathLike[str], interface: str | None = None) -> Executab
     artifact names). Every byte of the file is verified first. A program with open shapes has those sizes that were
     compiled when it was saved.
 
+    An artifact is code: opening a device other than "null" loads its library or compiles and runs its sources. Load
+    only what comes from somebody you would run a program of; docs/security.md says what executes nothing.
+
     Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
     executable = program_in(container.read(path), interface)
     executable.open()
@@ -60,7 +63,8 @@ def load(path: str | os.PathLike[str], interface: str | None = None) -> Executab
 
 
 def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in an artifact, its device not opened. Raises ArtifactError."""
+    """The program in an artifact, its device not opened: nothing of it is executed until it is opened or called.
+    Raises ArtifactError."""
     from cuvil_hw.runtime.dynamic import restore
     from cuvil_hw.runtime.open_program import is_open
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.precision import choose_precision
 from cuvil_hw.profile import load_profile
+from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.types import TensorType
 from tests.unit.fpga_runner import graph_of
 
 PROFILE = load_profile("agilex")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def program_of(model: Any, example: Any, calibration: Any, precision: str | None) -> Program:
@@ -180,3 +184,52 @@ def test_short_fifos_are_registers_and_longer_ones_memory() -> None:
     assert (fifo_use(AGILEX7, 2, 16).lutram, fifo_use(AGILEX7, 2, 16).ff) == (0, 2 * 16 + 2)
     assert fifo_use(AGILEX7, 32, 16).lutram == 1
     assert fifo_use(AGILEX7, 512, 16).ram == 1
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("g++", "make")
+@pytest.mark.parametrize("part", ["AGFB014R24B2E2V", "x'; touch injected; '$(shell touch injected)"])
+def test_the_host_program_is_built_and_run_by_its_makefile(part: str, tmp_path: Path) -> None:
+    """The project's own makefile with a compiler of ours, which compiles the same command against sim/sycl: the golden
+    data comes out, and samples of a caller's in their order."""
+    from dataclasses import replace
+
+    from tools.fuzz_records import network
+
+    compiled = api.compile(network(), replace(PROFILE, part=part))
+    assert isinstance(compiled, Executable)
+    project = tmp_path / "project"
+    project.mkdir()
+    container.extract(compiled.artifact, project)
+    compiler = tmp_path / "icpx"
+    compiler.write_text(
+        f"#!{sys.executable}\nimport subprocess, sys\nargs = sys.argv[1:]\nassert '-fsycl' in args, args\n"
+        "given = [a for a in args if a.startswith('-Xstarget=')]\nprint(given)\n"
+        "kept = [a for a in args if not a.startswith(('-fsycl', '-fintelfpga', '-Xs'))]\n"
+        f"sys.exit(subprocess.run(['g++', '-std=c++17', '-w', '-I{ROOT}/sim/sycl', *kept]).returncode)\n"
+    )
+    compiler.chmod(0o755)
+
+    def make(target: str) -> str:
+        done = subprocess.run(
+            ["make", f"CXX={compiler}", target], cwd=project, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    make("check")
+    assert repr([f"-Xstarget={part}"]) in make("hardware")
+    assert not list(project.rglob("injected"))
+    x = np.random.default_rng(0).integers(-128, 128, (5, 2, 6, 6)).astype(np.int8)
+    (project / "x.bin").write_bytes(np.ascontiguousarray(x.transpose(0, 2, 3, 1)).tobytes())
+    (name,) = project.glob("*.fpga")
+    subprocess.run([name, "x.bin", "y.bin"], cwd=project, check=True)
+    got = np.frombuffer((project / "y.bin").read_bytes(), np.int8).reshape(5, -1)
+    scale, zero = 0.05, 3
+    floats = (x.astype(np.float64) - zero) * scale
+    np.testing.assert_allclose(compiled(floats.astype(np.float32)), got * 0.1, atol=1e-6)
+    (project / "x.bin").write_bytes(b"123")
+    refused = subprocess.run([name, "x.bin", "y.bin"], cwd=project, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "whole samples of 72 bytes" in refused.stderr
+    assert subprocess.run([name], cwd=project, capture_output=True, check=False).returncode == 2

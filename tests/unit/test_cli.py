@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from cuvil_hw.cli.compile import parse_constant
 from cuvil_hw.cli.main import BUG, FAILED, INTERRUPTED, USAGE, main
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report.report import Report
+from cuvil_hw.runtime import registry
 from cuvil_hw.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,6 +313,36 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     assert all(f["name"] in text for f in result["findings"])
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("not_there.adapter:Adapter", "No module named 'not_there'"),
+        ("json:NoSuchAdapter", "has no attribute 'NoSuchAdapter'"),
+        ("json:loads", "TypeError"),
+    ],
+)
+def test_doctor_tells_of_a_plug_in_that_does_not_load(
+    value: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its devices may be ready; what compiles for them isn't."""
+    groups = {registry.ADAPTERS: value, registry.DEVICES: "cuvil_hw.adapters.cpu.device:open_device"}
+
+    def entries(group: str) -> list[EntryPoint]:
+        made = [EntryPoint("other", groups[group], group)] if group in groups else []
+        for entry in made:
+            vars(entry).update(dist=SimpleNamespace(name="other-package"))
+        return made
+
+    monkeypatch.setattr(registry, "entry_points", entries)
+    code, out, _ = cuvil(capsys, "doctor", "--json")
+    assert code == 0
+    (found,) = [f for f in json.loads(out)["findings"] if (f["kind"], f["name"]) == ("adapter", "other")]
+    assert not found["usable"]
+    assert why in found["detail"]
+    assert found["remedy"]
+    assert "other" in cuvil(capsys, "doctor")[1]
+
+
 def test_doctor_where_nothing_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise CuvilError("the driver is missing; install it")
@@ -320,7 +353,7 @@ def test_doctor_where_nothing_is_installed(capsys: pytest.CaptureFixture[str], m
     code, out, _ = cuvil(capsys, "doctor", "--json")
     assert code == FAILED
     findings = json.loads(out)["findings"]
-    assert not any(f["usable"] for f in findings)
+    assert not any(f["usable"] for f in findings if f["kind"] != "adapter")
     assert {f["remedy"] for f in findings if f["kind"] == "device"} == {"install it"}
     assert "pip install 'cuvil-hw[torch]'" in {f["remedy"] for f in findings}
 

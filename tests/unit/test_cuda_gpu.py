@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuvil_hw import ops
 from cuvil_hw.adapters.cuda import gpu
 from cuvil_hw.adapters.cuda.program import CudaProgram, Launch
 from cuvil_hw.adapters.cuda.simulator import SimulatedDriver, build_simulator
 from cuvil_hw.errors import DeviceError
-from cuvil_hw.ir.program import evaluate
-from cuvil_hw.runtime.device import DeviceProgram, Port
+from cuvil_hw.ir.program import Builder, evaluate
+from cuvil_hw.runtime.device import Array, DeviceProgram, Port
+from cuvil_hw.types import TensorType
 from tests.unit.cuda_runner import form, graph_of, plan_of
 from tests.unit.test_cuda import conv, draw
 
@@ -151,6 +154,54 @@ def test_an_error_of_the_driver_is_named(api_and_program: tuple[Api, DeviceProgr
     api.cuMemAlloc = lambda _: (2, 0)  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(DeviceError, match="CUDA driver: 2"):
         CudaProgram(program, gpu.GpuDriver(api, 0, b""))
+
+
+class Recorder:
+    """A driver that keeps what it is asked to launch, and has no memory."""
+
+    isolated = False
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+
+    def allocate(self, size: int) -> int:
+        return 256
+
+    def run(self, launches: Sequence[Launch]) -> float:
+        self.launches += launches
+        return 0.0
+
+    def free(self, address: int) -> None: ...
+
+    def upload(self, address: int, array: Array) -> None: ...
+
+    def download(self, array: Array, address: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("how", ["warp", "thread"])
+def test_numbers_of_threads_stay_below_32_bits(how: str, tmp_path: Path) -> None:
+    """Conv2d(1, 1, 7) on 28×28, 85,600 samples: 41 million outputs, a warp for each. A thread's number, and the number
+    of the element after its last, are ints in the kernel."""
+    b = Builder([("x", TensorType((1, 1, 28, 28), "i8"))], "wide")
+    y = b.op(ops.Conv((1, 1), (0, 0, 0, 0), (1, 1), acc="i32"), b.input(0), b.const(draw(1, 1, 7, 7)))
+    graph = graph_of(b.finish([("y", y)]))
+    plan = plan_of(graph, form(how))
+    recorder = Recorder()
+    loaded = CudaProgram(DeviceProgram("wide", tmp_path, *graph.ports(), plan.info, graph.constants), recorder)
+    loaded.run([np.zeros((85_600, 1, 1, 28, 28), np.int8)])
+    assert recorder.launches
+    elements = 22 * 22
+    for launch in recorder.launches:
+        every = launch.blocks * launch.threads
+        step = every // 32 if how == "warp" else every
+        assert every < 1 << 31
+        assert launch.samples * elements + step < 1 << 31
+        # All elements are computed, in several rounds where a grid doesn't hold them.
+        assert launch.blocks == min(-(-launch.samples * elements // (launch.threads // (32 if how == "warp" else 1))),
+                                    (1 << 30) // launch.threads)  # fmt: skip
+    assert sum(launch.samples for launch in recorder.launches) == 85_600
 
 
 @pytest.mark.needs("cuda")

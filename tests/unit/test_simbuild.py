@@ -15,9 +15,11 @@ import pytest
 
 from cuvil_hw import data
 from cuvil_hw.adapters.zynq import device, simbuild
+from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import BuildFailed, DeviceError
 from cuvil_hw.runtime import background, cache
 from cuvil_hw.runtime.background import Background
+from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.device import DeviceProgram, Port
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
@@ -148,6 +150,23 @@ def test_closing_stops_the_build(program: DeviceProgram, tmp_path: Path) -> None
     simulation.close()
     with pytest.raises(DeviceError, match="times: is closed"):
         simulation.run([case(2)[0]])
+    assert not [p for p in (tmp_path / "cache").iterdir() if p.name.startswith(".")]
+
+
+def test_a_build_that_is_stopped_leaves_no_temporary_files(
+    program: DeviceProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that is killed doesn't remove its own: they lie in the build's folder and go with it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    started = tmp_path / "started"
+    text = f'import os, time; open(os.environ["TMPDIR"] + "/left", "w"); open({str(started)!r}, "w"); time.sleep(60)'
+    command = Command((sys.executable, "-c", text), "wait", "none")
+    build = Background(lambda: cached_build(BuildPlan({}, (command,), ("x",))))
+    while not started.exists():
+        time.sleep(0.01)
+    build.stop()
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert not [p for p in (tmp_path / "cache").iterdir() if p.name.startswith(".")]
 
 

@@ -41,7 +41,7 @@ class AgilexAdapter(Streaming):
         return memory_ports(super().lower(graph, choice, profile))
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        return project(module, graph, profile)
+        return project(module, graph, profile, golden)
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

@@ -8,7 +8,9 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import SSAValue
 
+from cuvil_hw.adapters.agilex.host import COMPILER, MAIN, host_files
 from cuvil_hw.adapters.agilex.record import AgilexRecord, ProcessRecord, StreamRecord
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.ir.level2 import StreamOp, StreamReadOp, StreamType, StreamWriteOp
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan:
+def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
     """All files of the project. Compilers for hardware are optional commands: they need the vendor's tools."""
     name = project_name(graph)
     kernels = _kernels(module)
@@ -44,9 +46,11 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile) -> BuildPlan
         optional=True,
     )
     exact = ("-fp-model=precise",) if has_floats(module) else ()  # its default reorders sums
+    flags = ("-fsycl", "-fintelfpga", *exact)
+    files |= host_files(graph, name, profile.part, flags, golden)
     sycl = Command(
-        ("icpx", "-fsycl", "-fintelfpga", *exact, "-Xshardware", f"-Xstarget={profile.part}", f"src/{name}.sycl.cpp"),
-        "compile the SYCL source for the device",
+        (COMPILER, *flags, "-Xshardware", f"-Xstarget={profile.part}", MAIN, "-o", f"{name}.fpga"),
+        "compile the SYCL source and its host program for the device",
         "install oneAPI 2025.0, the last release with FPGA support, and put icpx on PATH",
         optional=True,
     )

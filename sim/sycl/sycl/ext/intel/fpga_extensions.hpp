@@ -6,6 +6,9 @@
 
 namespace sycl::ext::intel {
 
+inline int fpga_selector_v(const device &) { return 1; }
+inline int fpga_emulator_selector_v(const device &) { return 1; }
+
 template <class Name, class T, std::int32_t CAPACITY = 0> class pipe {
     static_assert(CAPACITY >= 0, "a pipe has room for 0 or more words");
 
