@@ -22,6 +22,9 @@ from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import Program, evaluate
 
 SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
+# Left out: ONNX's reference places the corners on extent times scale, 2.4 of 4 pixels; ONNX Runtime and PyTorch place
+# them on the whole extent of the result, as we do (docs/numerics.md).
+CONTRADICTED = {"resize_downsample_scales_linear_align_corners", "resize_downsample_scales_cubic_align_corners"}
 NARROW = ("int2", "uint2", "int4", "uint4")  # ml_dtypes of one element a byte
 Array = np.ndarray[Any, Any]
 
@@ -78,6 +81,8 @@ def cases(suite: str) -> tuple[Case, ...]:
             sets = sorted(Path(case.model_dir).glob("test_data_set_*"))
             data = tuple((_read(s, "input"), _read(s, "output")) for s in sets)
         name = case.name.removeprefix("test_")
+        if name in CONTRADICTED:
+            continue
         found.append(Case(suite, name, _operator(model), model, data, case.rtol, case.atol))
     by_name = {c.name: c.op for c in found}
     return tuple(replace(c, op=by_name.get(c.name.removesuffix("_expanded"), c.op)) for c in found)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from cuvil_hw.profile import load_profile
+from tests.conformance.onnx_suite import CONTRADICTED
 from tests.conformance.onnx_targets import TARGETS, Outcome
 
 ADVICE = "quantize the model (precision int8 or fixed<W,I>)"
@@ -16,6 +17,7 @@ Written by `make docs-ops` from a run of ONNX's own {cases:,} node tests ({versi
 {reference:,} pass on the reference and {cpu:,} on the cpu target. Those of operators that models at the edge use,
 without `_expanded` ones, run on every target. A simulator stands for each target but cpu
 ([simulators.md](simulators.md)). No case gives a wrong result anywhere; all others are refused with a reason.
+{left_out} cases are left out, in which ONNX Runtime and PyTorch differ from ONNX's reference: {names}.
 
 Of {edge:,} cases on every target {targets}.
 
@@ -41,6 +43,8 @@ def markdown(outcomes: Sequence[Outcome], version: str) -> str:
     edge = [o for o in outcomes if all(c in o.on for c in columns)]
     text = HEAD.format(
         cases=len(outcomes),
+        left_out=len(CONTRADICTED),
+        names=", ".join(sorted(CONTRADICTED)),
         version=version,
         reference=totals["reference"],
         cpu=totals["cpu"],

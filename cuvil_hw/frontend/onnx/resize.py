@@ -11,11 +11,13 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
+from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
 from cuvil_hw.ops.elementwise import work_dtype
 from cuvil_hw.shapes.size import untraced
 
 Kernel = Callable[[float], float]
+TIE = 1e-6  # as in ONNX Runtime
 MOST_TAPS = 1 << 22  # weights of one axis, which are computed one by one
 
 
@@ -31,36 +33,44 @@ class Axis:
 
 
 def places(n: Node, a: Axis, transform: str) -> Array:
-    """Coordinates in the input of the output's elements. Where runtimes take them in single precision, so do we: which
-    of two pixels at equal distance is the nearest hangs on the last bit."""
-    y = np.arange(a.out, dtype=np.float64)
-    single, factor = y.astype(np.float32), np.float32(a.scale)
-    exact = a.scale * a.size
+    """Coordinates in the input of the output's elements, by the formulas and in the single precision of ONNX Runtime:
+    which of two pixels at equal distance is the nearest hangs on the last bit.
+
+    Corners, and the ends of a crop, belong to the whole extent of the result, as in PyTorch too; ONNX's reference
+    takes the product of extent and scale, which need not be whole.
+    """
+    y, one, half = np.arange(a.out).astype(np.float32), np.float32(1), np.float32(0.5)
+    size, out, scale = (np.float32(int(a.size)), np.float32(int(a.out)), np.float32(a.scale))
+    begin, end = np.float32(a.begin), np.float32(a.end)
     match transform:
         case "align_corners":
-            return y * 0 if exact == 1 else y * (a.size - 1) / (exact - 1)
+            found = y * 0 if a.out == 1 else y * (size - one) / (out - one)
         case "asymmetric":
-            return (single / factor).astype(np.float64)
+            found = y / scale
         case "half_pixel":
-            return ((single + np.float32(0.5)) / factor - np.float32(0.5)).astype(np.float64)
+            found = (y + half) / scale - half
         case "pytorch_half_pixel":
-            return y * 0 - 0.5 if exact == 1 else places(n, a, "half_pixel")
+            found = y * 0 if a.out == 1 else (y + half) / scale - half
         case "half_pixel_symmetric":
-            return a.size / 2 * (1 - a.out / exact) + (y + 0.5) / a.scale - 0.5
+            offset = np.float64(size / 2 * (one - out / (scale * size)))
+            found = (offset + (y.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(np.float32)
         case "tf_crop_and_resize":
-            span = (a.end - a.begin) * (a.size - 1)
-            steps = y * 0 + span / 2 if exact == 1 else y * span / (exact - 1)
-            return steps + a.begin * (a.size - 1)
-    n.refuse(f"coordinate_transformation_mode {transform!r}")
+            if a.out == 1:
+                found = y * 0 + half * (begin + end) * (size - one)
+            else:
+                found = begin * (size - one) + y * (end - begin) * (size - one) / (out - one)
+        case _:
+            n.refuse(f"coordinate_transformation_mode {transform!r}")
+    return found.astype(np.float64)
 
 
 def whole_places(n: Node, x: Array, mode: str) -> Array:
-    """Coordinates rounded as `nearest_mode` says."""
+    """Coordinates rounded as `nearest_mode` says. What single precision leaves beside the middle of two is a tie."""
     match mode:
         case "round_prefer_floor":
-            return np.ceil(x - 0.5)
+            return np.ceil(x - 0.5 - TIE)
         case "round_prefer_ceil":
-            return np.floor(x + 0.5)
+            return np.floor(x + 0.5 + TIE)
         case "floor":
             return np.floor(x)
         case "ceil":
@@ -186,9 +196,11 @@ def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
 
 def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, rounding: str = "") -> Value:
     fill = n.number("extrapolation_value", 0.0)
+    if mode == "linear" and dtypes.is_int(x.dtype) and not n.integer("antialias", 0):  # truncated, as in ONNX Runtime
+        return cast_to(n, _each(n, cast_to(n, x, "f32"), axes, mode, transform, rounding), x.dtype)
     for axis, a in enumerate(axes):
-        if a.size == a.out and a.scale == 1 and (a.begin, a.end) == (0, 1):
-            continue
+        if a.size == a.out and (a.scale == 1 or n.integer("antialias", 0)):
+            continue  # as in ONNX Runtime, which leaves a crop alone then, too
         if rounding and mode == "nearest":
             n.affordable(f"its table for axis {axis}", a.out)
             with untraced():
