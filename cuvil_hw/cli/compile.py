@@ -119,9 +119,26 @@ def compile_model(
         return
     out = console()
     out.print(executable.report.text(), markup=False, soft_wrap=True)
+    if (holds := _held(executable)) is not None:
+        out.print(f"sizes: {holds}", markup=False, soft_wrap=True)
     for what, where in written.items():
         if what != "files":
             out.print(f"{what}: {where}", markup=False, soft_wrap=True)
+
+
+def _held(executable: Executable | DynamicExecutable) -> str | None:
+    """Which sizes the artifact has programs for, where it takes more than those; None for fixed shapes."""
+    from cuvil_hw.runtime.dynamic import DynamicExecutable
+
+    if not isinstance(executable, DynamicExecutable):
+        return None
+    dims = executable.program.domain.dims
+    if all(d.max is not None and len(d.sizes) > d.max - d.min for d in dims):
+        return None
+    found = executable.report["open"]
+    free = ", ".join(found["batch"])
+    others = f"others of {free} are cut and padded to them; " if free else ""
+    return f"the artifact runs {', '.join(found['sizes'])}; {others}list more in --dim, as in batch=1:64:1,8"
 
 
 def compile_several(model: Path, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
+from math import prod
 from typing import Any
 
 import typer
@@ -13,13 +15,14 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.shapes.constraint import parse_expr
 from cuvil_hw.shapes.dim import Dim, Open
 
+FEW = 8  # programs
 _BY_AXIS = re.compile(r"(.+)\[(\d+)\]\Z")
 
 
 def parse_shapes(shape: Sequence[str], dim: Sequence[str]) -> dict[Any, Any]:
     """`--shape x=1,3,H,2*W` and `--dim`: `H=32:64` (a dimension of the file, or of a --shape), `x[0]=1:8` (an axis of
     an input), `batch=1:64:1,8` (with the sizes to compile ahead). Raises BadParameter."""
-    named = dict(map(_dim, dim))
+    named = few_listed(dict(map(_dim, dim)))
     if len(named) != len(dim):
         raise typer.BadParameter("--dim gives one name twice")
     used: set[str] = set()
@@ -34,6 +37,14 @@ def parse_shapes(shape: Sequence[str], dim: Sequence[str]) -> dict[Any, Any]:
         elif name not in used:
             shapes[name] = opened
     return shapes
+
+
+def few_listed(dims: dict[str, Dim]) -> dict[str, Dim]:
+    """All sizes of dimensions that list none, where they are few together: an artifact runs what was compiled."""
+    every = {n: d.sizes or (range(d.min, d.max + 1) if d.max is not None else ()) for n, d in dims.items()}
+    if not 0 < prod(map(len, every.values())) <= FEW:
+        return dims
+    return {n: replace(d, sizes=tuple(every[n])) for n, d in dims.items()}
 
 
 def _dim(text: str) -> tuple[str, Dim]:

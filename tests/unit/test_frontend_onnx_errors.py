@@ -194,7 +194,7 @@ def test_constants_are_values_of_the_inputs_type(dtype: type, value: float) -> N
         ((2, None), {}, r"'x' dimension 1 \(unnamed\).*pass shapes="),
         ((2, "n"), {"w": (2, 3)}, "shapes= names 'w'; the inputs are 'x', 'z'"),
         ((2, "n"), {"x": (2,)}, r"has 2 dimensions: \(2, n\)"),
-        ((2, "n"), {"x": (3, 3)}, r"the model fixes it to \(2, n\)"),
+        (("n", 2), {"x": (3, 3)}, r"the model fixes it to \(n, 2\)"),
         ((2, "n"), {"x": (2, 3), "z": (2, 4)}, "dimension 'n' is already 3"),
         ((2, "n"), {"x": (2, -3)}, "can't be negative"),
     ],

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 
 from cuvil_hw import dtypes
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.onnx import control, custom
-from cuvil_hw.frontend.onnx.declared import contradictions
+from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_batch
 from cuvil_hw.frontend.onnx.function import body_of, missing
-from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs
+from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs, other_batch
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
 from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
@@ -51,9 +51,10 @@ def load_onnx(
     """A level1 program with the meaning of an ONNX model (any opset; before 7 it is converted first).
 
     `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
-    shapes by input name, for inputs whose shape the file leaves open; a leading dimension that nobody gives becomes 1,
-    which `notes["assumed"]` says. Inputs with an initializer become constants, and so do those for which `constants`
-    gives a number or an array. `max_trips`: bound of loops whose end depends on values.
+    shapes by input name, for inputs whose shape the file leaves open; a leading dimension that the file fixes may be
+    another, and one that nobody gives becomes 1, which `notes["assumed"]` says. Inputs with an initializer become
+    constants, and so do those for which `constants` gives a number or an array. `max_trips`: bound of loops whose end
+    depends on values.
 
     Raises Unsupported, listing every operator, attribute and element type that can't be compiled, with counts and node
     names; CuvilError for a file that is missing, damaged or invalid, and for shapes that are unknown or contradictory.
@@ -62,6 +63,7 @@ def load_onnx(
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
     arrays = {n: np.asarray(a) for n, a in (constants or {}).items()}
     types, assumed = input_types(proto.graph, name, shapes or {}, arrays)
+    batch = other_batch(proto.graph, types, shapes or {}, name)
     known = known_inputs(types, arrays, name)
     inputs = tuple((n, t) for n, t in types if n not in known)
     builder = Builder(inputs, title)
@@ -78,8 +80,15 @@ def load_onnx(
         budget=Budget(),
         max_trips=max_trips,
     )
-    _convert_graph(proto.graph, scope)
-    scope.refusals.check(name)
+    try:
+        _convert_graph(proto.graph, scope)
+        scope.refusals.check(name)
+        if batch is not None:
+            check_batch(proto.graph, scope.values, batch, name)
+    except Unsupported as e:
+        if batch is not None:
+            e.add_note(fixed_batch(batch))
+        raise
     results = [scope.output(o.name) for o in proto.graph.output]
     with size.untraced():
         named = zip((o.name for o in proto.graph.output), map(scope.emitter.ssa, results), strict=True)
@@ -88,7 +97,7 @@ def load_onnx(
     _drop_unused(program)
     if assumed:
         program.notes["assumed"] = assumed
-    program.notes["contradictions"] = contradictions(proto.graph, scope.values)
+    program.notes["contradictions"] = contradictions(proto.graph, scope.values, batch)
     return program
 
 

@@ -47,7 +47,8 @@ def input_types(
         if given is None:
             fixed[input_name] = list(stated or [])
         else:
-            fixed[input_name] = _merge(input_name, stated, given[0], symbols, f"{name}: {given[1]}")
+            what = f"{name}: {given[1]}"
+            fixed[input_name] = _merge(input_name, stated, given[0], symbols, what, input_name in shapes)
     assumed = []
     for input_name, dims in fixed.items():
         if dims and not isinstance(dims[0], int) and dims[0] not in symbols:
@@ -70,6 +71,27 @@ def input_types(
         hint = "pass shapes={input name: (extent, …)}"
         raise CuvilError(f"{name}: input extents are unknown: {', '.join(missing)}; {hint}")
     return tuple(types), tuple(assumed)
+
+
+def other_batch(
+    graph: onnx.GraphProto, types: Sequence[tuple[str, TensorType]], shapes: Mapping[str, Sequence[int]], name: str
+) -> tuple[int, int] | None:
+    """(leading extent that the file fixes, the caller's) where they differ. Raises CuvilError when an input of the same
+    fixed extent is left behind, or extents differ."""
+    declared = {i.name: dims[0] for i in graph.input if (dims := _dims(i))}
+    changed = {n: (old, t.shape[0]) for n, t in types if isinstance(old := declared.get(n), int) and old != t.shape[0]}
+    if not changed:
+        return None
+    if len(set(changed.values())) > 1:
+        raise CuvilError(f"{name}: shapes= gives the fixed batch of {', '.join(changed)} different extents")
+    (old, new), first = next(iter(changed.items()))[1], next(iter(changed))
+    for n, t in types:
+        if n not in shapes and t.rank and declared.get(n) == old:
+            raise CuvilError(
+                f"{name}: shapes= makes the batch of {first!r} {new}, where the file fixes {old}; give the shape of "
+                f"{n!r}, too, whose leading extent is {old} as well"
+            )
+    return old, new
 
 
 def known_inputs(
@@ -130,9 +152,10 @@ def _dims(info: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
 
 
 def _merge(
-    input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str
+    input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str, batch: bool
 ) -> list[Dim]:
-    """The caller's shape, checked against the file's; binds named dimensions."""
+    """The caller's shape, checked against the file's; binds named dimensions. `batch`: the leading extent may be
+    another than the one that the file fixes."""
     try:
         shape = [g if isinstance(g, int) else index(g) for g in given]  # index() would lose what a Size is
     except TypeError:
@@ -142,8 +165,8 @@ def _merge(
         raise CuvilError(f"{where}: extents can't be negative")
     if dims is not None and len(dims) != len(shape):
         raise CuvilError(f"{where}: the input has {len(dims)} dimensions: {_show(dims)}")
-    for dim, extent in zip(dims or (), shape, strict=False):
-        if isinstance(dim, int) and dim != extent:
+    for axis, (dim, extent) in enumerate(zip(dims or (), shape, strict=False)):
+        if isinstance(dim, int) and dim != extent and (axis or not batch):
             raise CuvilError(f"{where}: the model fixes it to {_show(dims or ())}")
         if isinstance(dim, str) and symbols.setdefault(dim, extent) != extent:
             raise CuvilError(f"{where}: dimension {dim!r} is already {symbols[dim]}")

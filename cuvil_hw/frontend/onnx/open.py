@@ -64,8 +64,10 @@ def _shapes(proto: onnx.ModelProto, label: str, shapes: Given, constants: set[st
     infos = {i.name: i.type.tensor_type for i in proto.graph.input if i.name not in initialized}
     params = {d.dim_param for t in infos.values() for d in t.shape.dim if d.dim_param}
     if unknown := [k for k in shapes if k not in infos and k not in params]:
-        named = f"; its named dimensions are {', '.join(sorted(params))}" if params else ""
-        raise CuvilError(f"{label}: shapes= names {unknown[0]!r}; its inputs are {', '.join(infos)}{named}")
+        named = f"its named dimensions are {', '.join(sorted(params))}" if params else "it names no dimension"
+        first = next(iter(infos), "x")
+        hint = f"open one by its axis, as in shapes={{{first!r}: {{0: B}}}} or --dim '{first}[0]=1:8'"
+        raise CuvilError(f"{label}: shapes= names {unknown[0]!r}; its inputs are {', '.join(infos)}, {named}; {hint}")
     found: dict[str, Shape] = {}
     for name, kind in infos.items():
         what = f"{label}: shapes[{name!r}]"
@@ -85,12 +87,12 @@ def _shapes(proto: onnx.ModelProto, label: str, shapes: Given, constants: set[st
                 raise CuvilError(f"{what}: {len(wanted)} extents given, the input has {len(declared)} dimensions")
         if open_ := [i for i, e in enumerate(wanted) if e is None]:
             raise CuvilError(f"{what}: axis {open_[0]} is open in the file; give it an extent or a cuvil.Dim")
-        numbers = [e if isinstance(e, int) else 0 for e in declared] or [e if isinstance(e, int) else 0 for e in wanted]
-        fixed = [isinstance(e, int) for e in declared] or [False] * len(wanted)
         shape = [Open.of(e).expr for e in wanted]
-        for i, e in enumerate(shape):
-            if fixed[i] and e.constant != numbers[i]:
-                raise CuvilError(f"{what}: axis {i} is {e}, but the file fixes it to {numbers[i]}")
+        for i, (e, number) in enumerate(zip(shape, declared or [None] * len(shape), strict=True)):
+            # A batch that the file fixes, or that nobody names, may be another: shape rules tell what takes it.
+            free = not isinstance(number, int) or (i == 0 and not kind.shape.dim[0].dim_param)
+            if not free and e.constant != number:
+                raise CuvilError(f"{what}: axis {i} is {e}, but the file fixes it to {number}")
         found[name] = tuple(e if e.constant is None else e.constant for e in shape)
     return found
 
@@ -103,5 +105,3 @@ def _extent(dim: Any, shapes: Given, inputs: set[str], axis: int) -> Any:
         given = shapes[dim.dim_param]
         return given if isinstance(given, Dim | Open | int) else None
     return 1 if axis == 0 and not dim.dim_param else None
-
-
