@@ -128,6 +128,7 @@ class Dequantize(_PerChannel):
 
     def infer(self, x: TensorType) -> TensorType:
         self.want(dtypes.is_int(x.dtype), f"dequantizes integers, not {x.dtype}")
+        self.want(all(s >= 0 and np.isfinite(s) for s in self.scale), "scales must be finite and not negative")
         self.check(x, self.axis, scale=self.scale, zero_point=self.zero_point)
         return x.with_dtype("f32")
 

@@ -4,6 +4,7 @@ before: %1 = dequantize %x; %2 = conv %1, (dequantize %w), %b; %3 = relu %2; %y 
 after:  %1 = conv %x, %w, %b' {acc = "i20"}; %y = rescale %1
 
 Rules, applied until none fires (each is exact unless its module says otherwise):
+  dead.py         scales of 0 go, first
   move.py         quantize climbs up and dequantize sinks down through views, relu, clamp, maxima, choices
   layers.py       conv, linear, mat_mul, pools and means of dequantized tensors become integer ops under one dequantize
   table.py        other elementwise arithmetic between dequantize and quantize becomes a table
@@ -22,7 +23,7 @@ import numpy as np
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.passes import affine, arithmetic, fold, layers, matmul, move, table
+from cuvil_hw.passes import affine, arithmetic, dead, fold, layers, matmul, move, table
 from cuvil_hw.passes.edit import insert, replace, until_stable, users
 from cuvil_hw.passes.real import quantizer, real
 from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS
@@ -30,6 +31,7 @@ from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS
 
 def run(program: Program) -> None:
     fold.run(program)
+    dead.run(program)
     matmul.run(program)
 
     for rules in (CLIMB, RULES):
