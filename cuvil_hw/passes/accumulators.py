@@ -136,6 +136,9 @@ def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) 
         known[operation.results[0]] = found
         return
     old = op.acc
+    if wraps(operation, old, found):
+        known[operation.results[0]] = Interval.of(old)
+        return
     limit = MAX_SUM_BITS if isinstance(op, Add | Sub | Mul) else MAX_ACCUMULATOR_BITS
     acc = readable(operation.results[0], accumulator(found, level1.loc_of(operation), limit))
     if bias is not None and acc != old:
@@ -150,8 +153,19 @@ def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) 
             reader.operands[use.index] = new
         else:
             reader.operands[use.index] = insert(program, reader).op(Cast(old), new)
-            known[reader.operands[use.index]] = found
+            known[reader.operands[use.index]] = found if fits(found, old) else Interval.of(old)
     replace(operation, new)
+
+
+def fits(bounds: Interval, dtype: str) -> bool:
+    lo, hi = dtypes.int_range(dtype)
+    return lo <= bounds.lo and bounds.hi <= hi
+
+
+def wraps(operation: level1.TensorOp, acc: str, bounds: Interval) -> bool:
+    """Sums of a program's own integers, not of quantized ones, may leave 64 bits: they wrap, as everywhere."""
+    read = {mnemonic(u.operation) for u in operation.results[0].uses}
+    return acc == "i64" and not fits(bounds, f"i{MAX_ACCUMULATOR_BITS}") and read.isdisjoint({"rescale", "dequantize"})
 
 
 def readable(value: SSAValue, acc: str) -> str:

@@ -87,7 +87,8 @@ def layer_bounds(
     if w is not None and w.ndim == 2:
         return dot_bounds(x, x_zp, np.ascontiguousarray(w.T), w_zp, None)
     terms = shape[-2] if isinstance(op, MatMul) else int(np.prod(shape[1:]))
-    ends = np.asarray([[w_range.lo], [w_range.hi]]).repeat(max(terms, 1), axis=1)
+    kind = np.uint64 if w_range.hi >= 1 << 63 else np.int64
+    ends = np.asarray([[w_range.lo], [w_range.hi]], kind).repeat(max(terms, 1), axis=1)
     worst = [dot_bounds(x, x_zp, ends, (z,), None) for z in sorted({min(w_zp), max(w_zp)})]
     bounds = worst[0].join(*worst[1:])
     return bounds if bias is None else bounds + Interval(min(int(bias.min()), 0), max(int(bias.max()), 0))

@@ -54,7 +54,8 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
     meet. """
     if w.size == 0 or w.shape[0] == 0:
         return Interval(0, 0)
-    centred = w.astype(np.int64) - np.asarray(w_zp, np.int64).reshape(-1, *[1] * (w.ndim - 1))
+    w = w.astype(object if w.dtype == np.uint64 else np.int64)
+    centred = w - np.asarray(w_zp, np.int64).reshape(-1, *[1] * (w.ndim - 1))
     reach = max(abs(x.hi - x_zp), abs(x.lo - x_zp))
     if float(np.abs(centred.astype(np.float64)).max()) * reach * w[0].size >= 2.0**62:
         centred = centred.astype(object)  # sums beyond i64, which `accumulator` then refuses, as Python's integers

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import cuvil
 from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
+from cuvil_hw.passes import run_pipeline
 from tests.unit.onnx_oracle import floats, graph_model, run, runtime
 
 F = np.float32
@@ -19,7 +21,7 @@ DOMAINS = {"MatMulInteger": "", "ConvInteger": "", "DynamicQuantizeLinear": "", 
 
 def whole(*shape: int, dtype: type = np.uint8, seed: int = 0) -> np.ndarray:
     info = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
 
 
 def both(
@@ -49,7 +51,7 @@ def agree(op: str, operands: Sequence[Any], live: Sequence[int], steps: int = 0,
 def test_elementwise(dtype: type) -> None:
     z = dtype(3)
     agree("QLinearMul", [whole(2, 3, 4, dtype=dtype), F(0.02), z, whole(4, dtype=dtype, seed=1), F(0.05), dtype(9),
-                         F(0.1), dtype(1)], [0, 3])  # fmt: skip
+                         F(0.1), dtype(1)], [0, 3], steps=1)  # fmt: skip
     agree("QLinearAdd", [whole(2, 3, 4, dtype=dtype), F(0.02), z, whole(3, 1, dtype=dtype), F(0.05), z, F(0.1), z], [0],
           steps=1)  # fmt: skip
     x = whole(2, 30, dtype=dtype)
@@ -169,3 +171,96 @@ def test_other_operators_are_refused_by_name(op: str) -> None:
     node = helper.make_node(op, ["x0"], ["y0"], "the_node", domain="com.microsoft")
     with pytest.raises(Unsupported, match=rf"com\.microsoft\.{op} ×1 at the_node"):
         load_onnx(graph_model([node], {"x0": whole(2, 3)}, ["y0"], 17))
+
+
+def layer(
+    w: np.ndarray, scales: tuple[Any, Any, Any], bias: Any = None, dtype: type = np.int8, stored: bool = False
+) -> tuple[list[Any], dict[str, Any]]:
+    """Q → DQ → Gemm (DQ weight, bias) → Q → DQ as nodes and constants. `scales`: of x, w (or of its columns), y."""
+    consts = {"xs": F(scales[0]), "xz": dtype(0), "w": w, "ws": F(scales[1]), "ys": F(scales[2]), "yz": dtype(0),
+              "wz": np.zeros(np.shape(scales[1]), w.dtype)}  # fmt: skip
+    nodes = [helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+             helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xr"]),
+             helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=1)]  # fmt: skip
+    if stored:
+        consts |= {"b": bias, "bs": F(scales[0]) * F(scales[1]), "bz": np.zeros(np.shape(scales[1]), np.int32)}
+        nodes += [helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["br"], axis=0)]
+    elif bias is not None:
+        consts["br"] = bias
+    nodes += [helper.make_node("Gemm", ["xr", "wr", *(["br"] if bias is not None else [])], ["g"]),
+              helper.make_node("QuantizeLinear", ["g", "ys", "yz"], ["yq"]),
+              helper.make_node("DequantizeLinear", ["yq", "ys", "yz"], ["y"])]  # fmt: skip
+    return nodes, consts
+
+
+def integers(nodes: list[Any], consts: dict[str, Any], x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(ours as an integer program, ONNX Runtime's)."""
+    model = graph_model(nodes, {"x": x}, ["y"], 21, consts)
+    program = load_onnx(model)
+    run_pipeline(program, ["fold", "batch-norm", "integerize", "accumulators"])
+    return run(program, {"x": x})[0], runtime(model, {"x": x})[0]
+
+
+@pytest.mark.parametrize("scale", [0.0, [0.1, 0.0, 0.2], [0.0, 0.0, 0.0]], ids=str)
+@pytest.mark.parametrize("bias", ["none", "float", "integer"])
+def test_a_scale_of_zero(scale: Any, bias: str) -> None:
+    """A dead channel: its weights stand for zeros. A float bias beside it ended in ZeroDivisionError."""
+    x, w = floats(5, 4), whole(4, 3, dtype=np.int8)
+    given = {"none": None, "float": F([1, -2, 0.66]), "integer": np.int32([100, -9, 7])}[bias]
+    each = np.broadcast_to(F(scale), 3) if bias == "integer" else scale
+    got, want = integers(*layer(w, (0.1, each, 0.2), given, stored=bias == "integer"), x)
+    np.testing.assert_array_equal(got[:, 1], want[:, 1])
+    assert np.abs(got - want).max() < 0.201
+    assert (np.abs(got - want) > 0.1).mean() < 0.1  # ties, which ONNX Runtime rounds in floats
+
+
+def test_activations_of_scale_zero() -> None:
+    x = floats(2, 3, 4)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "none", "z"], ["r"], axis=1),
+             helper.make_node("Add", ["r", "one"], ["a"]),
+             helper.make_node("QuantizeLinear", ["a", "s", "z"], ["aq"]),
+             helper.make_node("DequantizeLinear", ["aq", "s", "z"], ["y"])]  # fmt: skip
+    for none, zero in ((F(0), np.int8(3)), (F([0.1, 0, 0.2]), np.int8([1, 2, 3]))):
+        consts = {"s": F(0.1), "z": np.int8(3), "none": none, "one": F(1)}
+        nodes[1].input[2] = "zn"
+        got, want = integers(nodes, consts | {"zn": zero}, x)
+        np.testing.assert_allclose(got, want, atol=0.1001)
+        assert np.abs(got - want).mean() < 0.02
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -0.1, [0.1, np.nan, 0.1], [0.1, -0.1, 0.1]], ids=str)
+def test_other_scales_are_refused_by_name(scale: Any) -> None:
+    x, w = floats(5, 4), whole(4, 3, dtype=np.int8)
+    nodes, consts = layer(w, (0.1, scale, 0.2))
+    nodes[2].name = "the_weights"
+    with pytest.raises(Unsupported, match="at the_weights: dequantize: scales must be finite and not negative"):
+        load_onnx(graph_model(nodes, {"x": x}, ["y"], 21, consts))
+    nodes, consts = layer(w, (np.max(np.abs(scale)) if np.ndim(scale) else scale, 0.1, 0.2))
+    nodes[0].name = "the_inputs"
+    if not 0 < consts["xs"] < np.inf:
+        with pytest.raises(Unsupported, match="at the_inputs: quantize: scales must be positive and finite"):
+            load_onnx(graph_model(nodes, {"x": x}, ["y"], 21, consts))
+
+
+@pytest.mark.parametrize("columns", [400, 4096])
+def test_wide_activations_and_a_float_bias(columns: int) -> None:
+    """Sums of 33 bits and more beside a bias needed "an accumulator of 49 bits"."""
+    x, w, bias = floats(3, columns), whole(columns, 5, dtype=np.int8), F([3.3, -2, 0.51, 1e-3, -77.7])
+    got, want = integers(*layer(w, (2e-4, 0.003, 0.004), bias, np.int16), x)
+    assert np.abs(got - want).max() <= 0.004 * 1.01
+    assert (got != want).mean() < 0.4
+
+
+@pytest.mark.needs("cc")
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_products_of_wide_integers_wrap(dtype: type) -> None:
+    """int64 products of run-time operands needed "an accumulator of 130 bits"."""
+    a, b, c = whole(3, 4, dtype=dtype), whole(4, 5, dtype=dtype, seed=1), whole(5, dtype=dtype)
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["m"]), helper.make_node("Gemm", ["a", "w", "c"], ["g"])]
+    model = graph_model(nodes, {"a": a, "b": b}, ["m", "g"], 17, {"w": b, "c": c})
+    with cuvil.compile(model, "cpu") as program, np.errstate(over="ignore"):
+        for got, want in zip(program(a, b), (a @ b, a @ b + c), strict=True):
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, want)
+    cuvil.compile(model, "h100").close()

@@ -392,6 +392,6 @@ def test_a_clamp_before_the_layer_narrows_its_accumulator() -> None:
 def test_an_accumulator_too_wide_is_refused_by_name() -> None:
     b = Builder([("x", TensorType((1, 4), "i24"))])
     y = b.op(ops.Linear(0, (0,), "i64"), b.input(0), b.const(np.full((1, 4), 1 << 26), "i32"), loc="model.py:7")
-    p = b.finish([("y", y)])
+    p = b.finish([("y", b.op(ops.Dequantize((0.5,), (0,)), y))])
     with pytest.raises(CuvilError, match=r"model\.py:7.*accumulator of 52 bits"):
         run_pipeline(p, ["accumulators"])

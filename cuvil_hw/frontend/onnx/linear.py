@@ -26,26 +26,32 @@ def matmul(n: Node, version: int) -> Value:
 
 
 def product(n: Node, a: Value, b: Value, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
-    """NumPy's matmul; a constant matrix on the right makes it a linear layer. Integers accumulate in at least i32."""
+    """NumPy's matmul; a constant matrix on the right makes it a linear layer. Narrow integers give i32; those of 32 and
+    64 bits keep their type, in which sums wrap."""
     if not a.rank or not b.rank:
         n.refuse(f"operands {a.shape} and {b.shape}: scalars have no matrix product")
-    acc = accumulator(n, a)
     if b.rank == 1:
         return n.reshape(product(n, a, n.reshape(b, (b.shape[0], 1)), x_zp, w_zp), a.shape[:-1])
-    if is_weight(b):
-        return n.emit(Linear(x_zp, w_zp, acc), a, n.transpose(b, (1, 0)))
-    if a.rank == 1:
+    if a.rank == 1 and not is_weight(b):
         y = product(n, n.reshape(a, (1, a.shape[0])), b, x_zp, w_zp)
         return n.reshape(y, (*y.shape[:-2], y.shape[-1]))
-    return n.emit(MatMul(x_zp, w_zp, acc) if acc else MatMul(), a, b)
+    acc = accumulator(a)
+    if is_weight(b):
+        return whole(n, n.emit(Linear(x_zp, w_zp, acc), a, n.transpose(b, (1, 0))), a)
+    return whole(n, n.emit(MatMul(x_zp, w_zp, acc) if acc else MatMul(), a, b), a)
 
 
-def accumulator(n: Node, x: Value) -> str:
+def accumulator(x: Value) -> str:
     """`acc` of a product of x: none for floats."""
     width = dtypes.int_width(x.dtype)
     if width is None:
         return ""
-    return x.dtype if width[1] >= 32 else "i32"
+    return "i64" if width[1] >= 32 else "i32"
+
+
+def whole(n: Node, y: Value, x: Value) -> Value:
+    """The sums `y` of products of x in the type that they have in ONNX."""
+    return cast_to(n, y, x.dtype) if y.dtype == "i64" else y
 
 
 def gemm(n: Node, version: int) -> Value:
@@ -61,11 +67,11 @@ def gemm(n: Node, version: int) -> Value:
         weight = b if n.integer("transB", 0) else n.transpose(b, (1, 0))
         if alpha != 1 and weight.array is not None:
             weight, alpha = n.emit(e.Mul(), weight, n.like(alpha, weight)), 1.0
-        op = Linear(acc=accumulator(n, a))
+        op = Linear(acc=accumulator(a))
         bias = _bias(n, c, weight.shape[0], beta) if alpha == 1 else None
         if bias is not None:
-            return n.emit(op, a, weight, bias)
-        y = n.emit(op, a, weight)
+            return whole(n, n.emit(op, a, weight, cast_to(n, bias, op.acc or bias.dtype)), a)
+        y = whole(n, n.emit(op, a, weight), a)
     else:
         y = product(n, a, n.transpose(b, (1, 0)) if n.integer("transB", 0) else b)
     y = y if alpha == 1 else n.emit(e.Mul(), y, n.like(alpha, y))
