@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits float-models compilers size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits qdq-fuzz float-models compilers size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -58,6 +58,9 @@ bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
 
 same-bits: $(VENV)/.dev ## compile seven models for every device and compare all bits (ARGS='--only jets')
 	$(BIN)/python tools/same_bits.py $(ARGS)
+
+qdq-fuzz: $(VENV)/.dev ## 2,000 random QDQ graphs with ties of rounding against exact arithmetic (ARGS='--targets cpu --graphs 40')
+	$(BIN)/python tools/qdq_fuzz.py $(ARGS)
 
 float-models: $(VENV)/.dev ## run six float models on every device and print their largest errors (ARGS='--only lstm')
 	$(BIN)/python tools/float_models.py $(ARGS)

@@ -5,12 +5,17 @@ What is right is written by hand or computed by exact fractions and floats of 64
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import cuvil
+from cuvil_hw.ops import Rescale
 from tests.conformance.qdq_graphs import Array, Graph
 from tests.unit.onnx_oracle import runtime
+from tools import qdq_fuzz
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 
@@ -133,3 +138,24 @@ def test_every_target_is_right(target: str, interface: str) -> None:
     with cuvil.compile(g.model(), target, interface=interface) as program:
         for i, (got, right) in enumerate(zip(program(**g.inputs), want, strict=True)):
             np.testing.assert_array_equal(got, right, err_msg=f"output {i}")
+
+
+SAMPLE = range(0, 60)  # of the 2,000 of `make qdq-fuzz`
+
+
+def test_random_graphs_round_half_to_even() -> None:
+    print(f"seeds {SAMPLE.start} to {SAMPLE.stop - 1}")
+    assert {seed: text for seed in SAMPLE if (text := qdq_fuzz.meaning(seed, Counter()))} == {}
+
+
+def test_random_graphs_round_half_to_even_on_the_processor() -> None:
+    seeds = range(0, 24)
+    print(f"seeds {seeds.start} to {seeds.stop - 1}")
+    assert {seed: text for seed, text in qdq_fuzz.on_target("cpu", seeds).items() if text} == {}
+
+
+def test_random_graphs_have_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the tests above: rounded up, many graphs differ."""
+    plain = Rescale.evaluate
+    monkeypatch.setattr(Rescale, "evaluate", lambda op, x: plain(replace(op, rounding="half_up"), x))
+    assert sum(bool(qdq_fuzz.meaning(seed, Counter())) for seed in range(20)) >= 5
