@@ -256,7 +256,7 @@ def _emit(put: Inserter, terms: Sequence[Term], factors: Sequence[Array], steps:
         bounds = bounds + _ends(steps).join(Interval(0, 0))
     dtype = accumulator(bounds.join(*spans, *(t.interval for t in terms)), loc, MAX_SUM_BITS)
     plain = len({level1.type_of(t.q).dtype for t in terms}) == 1 and all((m == 1).all() for m in factors)
-    if plain and len(alone) < 2:
+    if plain and len(terms) <= 2 and len(alone) < 2:
         values = [t.q for t in terms]
     else:
         values = [_product(put, t, m, dtype) for t, m in zip(terms, factors, strict=True)]

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from tests.conformance.qdq_graphs import Array, Graph
 
 TYPES = ("int8", "uint8", "int8", "uint8", "int16", "uint16")
-STEPS = ("conv", "conv", "gemm", "add", "sub", "mul", "scaled", "shifted", "pool", "mean", "max", "concat", "resize",
-         "requantize", "turn", "qlinear")  # fmt: skip
+STEPS = ("conv", "conv", "gemm", "add", "sub", "three", "mul", "scaled", "shifted", "pool", "mean", "max", "concat",
+         "resize", "requantize", "turn", "qlinear")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,11 @@ class Maker:
     def sub(self, x: Value) -> tuple[str, Array]:
         y = self.other(x)
         return self.graph.op("Sub", x.name, y.name), x.real - y.real
+
+    def three(self, x: Value) -> tuple[str, Array]:
+        """x - y + z without a quantize between."""
+        y, z = self.other(x), self.other(x)
+        return self.graph.op("Add", z.name, self.graph.op("Sub", x.name, y.name)), x.real - y.real + z.real
 
     def mul(self, x: Value) -> tuple[str, Array]:
         y = self.other(x)

@@ -20,6 +20,7 @@ from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Dequantize, Quantize
 
+MOST_SIGNS = 15  # thresholds that become signs: up to 4 bits
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 
 
@@ -205,11 +206,37 @@ def multi_threshold(n: Node, version: int) -> Value:
     if thresholds.rank != 2 or thresholds.shape[0] not in (1, x.shape[axis]):
         n.refuse(f"thresholds {thresholds.shape} for axis {axis} of {x.shape}")
     rows = [thresholds.shape[0] if d == axis else 1 for d in range(x.rank)]
+    scale, bias = n.number("out_scale", 1.0), n.number("out_bias", 0.0)
+    if thresholds.array is not None and 1 <= thresholds.shape[1] <= MOST_SIGNS and scale > 0:
+        return _counted(n, x, np.asarray(thresholds.array, np.float32), rows, scale, bias)
     steps = n.reshape(cast_to(n, thresholds, "f32"), (*rows, thresholds.shape[1]))
     reached = n.binary(e.GreaterEqual(), n.reshape(x, (*x.shape, 1)), steps)
     count = n.emit(e.ReduceSum((x.rank,)), cast_to(n, reached, "f32"))
-    count = n.emit(e.Mul(), count, n.like(n.number("out_scale", 1.0), count))
-    return n.emit(e.Add(), count, n.like(n.number("out_bias", 0.0), count))
+    return _affine(n, count, scale, bias)
+
+
+def _counted(n: Node, x: Value, thresholds: Array, rows: list[int], scale: float, bias: float) -> Value:
+    """Thresholds as quantizations to a sign, whose sum is quantized again: sums of integers are then only compared."""
+    total: Value | None = None
+    for column in thresholds.T:
+        beyond = n.binary(e.Sub(), x, n.const(column.reshape(rows), "f32"))
+        sign = n.emit(Quantize((1.0,), (0,), "i2", rounding="sign"), beyond)
+        if thresholds.shape[1] == 1 and bias == -scale / 2:
+            return n.emit(Dequantize((scale / 2,), (0,)), sign)
+        half = n.emit(Dequantize((0.5,), (0,)), sign)
+        total = half if total is None else n.emit(e.Add(), total, half)
+    assert total is not None
+    count = n.emit(e.Add(), total, n.like(thresholds.shape[1] / 2, total))
+    q = n.emit(Quantize((1.0,), (0,), f"u{thresholds.shape[1].bit_length()}"), count)
+    zero = -bias / scale
+    exact = np.frexp(scale)[0] == 0.5 or bias == 0
+    if exact and zero == int(zero) and abs(zero) <= 1 << 16:
+        return n.emit(Dequantize((scale,), (int(zero),)), q)
+    return _affine(n, n.emit(Dequantize((1.0,), (0,)), q), scale, bias)
+
+
+def _affine(n: Node, x: Value, scale: float, bias: float) -> Value:
+    return n.emit(e.Add(), n.emit(e.Mul(), x, n.like(scale, x)), n.like(bias, x))
 
 
 QONNX: Mapping[str, Converter] = MappingProxyType(
