@@ -12,6 +12,8 @@ from cuvil_hw.runtime.executable import Executable
 
 M = TypeVar("M")
 
+# Counters of caches: numbers that change with every token. Dynamo keeps those open whose names match.
+COUNTERS = r"L\[.*\.(cumulative_length\w*|_?seen_tokens)$"
 SIGNATURES = 256  # kinds of calls that one model is compiled for
 
 
@@ -85,6 +87,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
     from cuvil_hw.frontend.torch.dynamo import backend
 
     compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
+    sources: Any = torch.compiler.config
     # Beyond its limit Dynamo would run the model in PyTorch without a word.
     settings: Any = {
         "recompile_limit": SIGNATURES,
@@ -102,7 +105,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
                 f"{original.__name__} is in training mode, and it is compiled for inference; call .eval() first"
             )
         try:
-            with config.patch(settings):
+            with config.patch(settings), sources.patch(dynamic_sources=_sources()):
                 return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(
@@ -113,6 +116,14 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
             raise _explained(e, original.__name__) from e
 
     return forward
+
+
+def _sources() -> str:
+    """What torch.compiler.config is told to keep open: the user's own choice, and counters."""
+    import torch
+
+    given = str(torch.compiler.config.dynamic_sources)
+    return f"{given},{COUNTERS}" if given else COUNTERS
 
 
 def _explained(error: Exception, name: str) -> CuvilError:

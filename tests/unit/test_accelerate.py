@@ -175,6 +175,25 @@ def test_generate() -> None:
     assert len(fast.cuvil_programs) == 2
 
 
+@pytest.mark.parametrize("kind", ["Mistral", "Gemma2"])
+def test_a_sliding_window_needs_three_programs(kind: str) -> None:
+    """The prompt, tokens until the window is full, tokens beyond; none for a token of its own."""
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=90, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        intermediate_size=32, max_position_embeddings=32, sliding_window=6, bos_token_id=0, eos_token_id=0,
+        pad_token_id=0,
+    )  # fmt: skip
+    model = settled(getattr(transformers, f"{kind}ForCausalLM")(config))
+    fast = cuvil.accelerate(model)
+    options: dict[str, Any] = {"max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False}
+    for ids in (IDS[:1, :3], IDS[1:, 1:4]):
+        want = model.generate(ids, **options)
+        assert want.shape == (1, 11)
+        assert torch.equal(fast.generate(ids, cache_implementation="static", **options), want)
+    assert len(fast.cuvil_programs) == 3
+
+
 def test_weights_may_change_and_copies_have_their_own() -> None:
     model = distilbert()
     fast = cuvil.accelerate(model)

@@ -161,3 +161,23 @@ def test_autocast_is_refused_not_ignored() -> None:
             return x @ x.t()
 
     agree(off, compiled(off)[0], rand(2, 2))
+
+
+def test_a_number_that_only_counts_needs_no_program_of_its_own() -> None:
+    """Arithmetic with a changing number, in tensors and beside them; a number that makes shapes is still compiled in."""
+
+    def f(x: Any, n: int) -> Any:
+        return x * n + max(n - 5, 0), (x > n) & (x < 2 * n), n * 2 + 1
+
+    fast, made = compiled(f)
+    for n in (3, 4, 9, -2, 40):
+        agree(f, fast, rand(3) * 5, n)
+    assert len(made) <= 3
+
+    def g(x: Any, n: int) -> Any:
+        return x[:n] + n
+
+    fast, made = compiled(g)
+    for n in (2, 3, 4):
+        agree(g, fast, rand(5), n)
+    assert len(made) == 3

@@ -23,6 +23,7 @@ from torch._guards import CompileContext
 
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
 from cuvil_hw.frontend.torch.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
+from cuvil_hw.frontend.torch.numbers import Counted, followed
 from cuvil_hw.runtime.executable import Executable
 
 LOG = logging.getLogger("cuvil")
@@ -93,6 +94,7 @@ class _Program:
     program: Executable | None
     inputs: tuple[int, ...]
     weights: Mapping[int, _Weight]
+    names: Sequence[str]  # of the graph's arguments
 
 
 class _Graph:
@@ -106,6 +108,7 @@ class _Graph:
         self._scalars = {i for i, n in enumerate(nodes) if getattr(n.meta.get("grapharg"), "pass_arg_as_tensor", False)}
         self._weights = {i for i, (n, x) in enumerate(zip(nodes, examples, strict=True)) if _is_weight(n, x)}
         self._parameters = {i for i in self._weights if isinstance(examples[i], torch.nn.Parameter)}
+        self._counts = followed(graph, examples)
         self._labels = [source_name(n) for n in nodes]
         self._programs: OrderedDict[tuple[Any, ...], _Program | Unsupported | DoesNotFit] = OrderedDict()
         # As PyTorch's own logs call it: the frame, and how many times it was compiled before.
@@ -156,6 +159,8 @@ class _Graph:
                 parts.append((float, float(a.item()).hex()))  # NaN is itself, and the zeros differ
             elif isinstance(a, torch.Tensor):
                 parts.append((a.shape, a.stride(), a.dtype))
+            elif i in self._counts:
+                parts.append(type(a))
             else:
                 parts.append((type(a), a.hex() if isinstance(a, float) else a))
         return tuple(parts)
@@ -187,7 +192,7 @@ class _Graph:
         if torch.is_autocast_enabled("cpu"):
             raise Unsupported([Refusal("autocast", "is on; call the model outside of torch.autocast")], "torch.compile")
         scalars = {self._names[i]: args[i].item() for i in self._scalars}
-        made = plan(self._graph, args, scalars, self._labels)
+        made = plan(self._graph, args, scalars, self._labels, bool(self._counts))
         self._weights -= set(made.written)
         fixed = {i: a for i, a in enumerate(args) if self._fixed(i, a)}
         inputs = tuple(i for i in range(len(args)) if i not in fixed)
@@ -199,7 +204,7 @@ class _Graph:
             compiled = compile(
                 closed,
                 options.target,
-                example_inputs=tuple(args[i].detach() for i in inputs),
+                example_inputs=tuple(_tensor(args[i]) for i in inputs),
                 calibration=options.calibration,
                 precision=options.precision,
                 interface=options.interface,
@@ -209,10 +214,11 @@ class _Graph:
             program = compiled
             if options.done is not None:
                 options.done(program)
-        return _Program(made, program, inputs, weights)
+        return _Program(made, program, inputs, weights, self._names)
 
     def _fixed(self, i: int, value: Any) -> bool:
-        return i in self._weights or i in self._scalars or not isinstance(value, torch.Tensor)
+        is_input = isinstance(value, torch.Tensor) or self._counts.get(i, False)
+        return i in self._weights or i in self._scalars or not is_input
 
     def _check_written(self, args: Sequence[Any], i: int, grad: bool) -> None:
         """Raises Unsupported for a write that can't be repeated on the real tensors."""
@@ -251,16 +257,23 @@ def _is_weight(node: torch.fx.Node, example: Any) -> bool:
     return isinstance(example, torch.nn.Parameter) or "._buffers[" in source
 
 
+def _tensor(value: Any) -> torch.Tensor:
+    """An argument for a program; numbers as tensors of no dimension."""
+    return value.detach() if isinstance(value, torch.Tensor) else torch.tensor(int(value))
+
+
 def _run(found: _Program, args: Sequence[Any], grad: bool) -> tuple[Any, ...]:
     computed: Sequence[torch.Tensor] = ()
     if found.program is not None:
-        outputs = found.program.run(*(args[i].detach() for i in found.inputs)).outputs
+        outputs = found.program.run(*(_tensor(args[i]) for i in found.inputs)).outputs
         computed = [o if isinstance(o, torch.Tensor) else torch.from_numpy(o) for o in outputs]
     storages: dict[int, torch.Tensor] = {}
     results: list[Any] = [None] * len(found.plan.outputs)
     for i, output in enumerate(found.plan.outputs):
         if isinstance(output, Given):
             results[i] = output.value
+        elif isinstance(output, Counted):
+            results[i] = output.of(dict(zip(found.names, args, strict=True)))
         elif isinstance(output, Computed):
             results[i] = _laid_out(computed[output.result], output, storages)
     # Views are made after the writes: what they show is what eager mode leaves there.

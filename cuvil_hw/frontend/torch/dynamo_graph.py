@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.torch.attention_fast_path import FUSED
 from cuvil_hw.frontend.torch.errors import line_of, reason
+from cuvil_hw.frontend.torch.numbers import EXTREMES, Counted, counts, extreme
 
 _MODE_SWITCHES = {torch._C._set_grad_enabled}  # in inference they change no number
 
@@ -87,7 +88,7 @@ class Computed:
         return self.storage is None and self.place.stride == _contiguous(self.place.size)
 
 
-Output = Given | Alias | Computed
+Output = Given | Alias | Computed | Counted
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,10 @@ class Specialized(torch.fx.Interpreter):
             if n.op == "call_function" and n.target in FUSED:
                 args, kwargs = self.fetch_args_kwargs_from_env(n)
                 return FUSED[n.target](*args, **kwargs)
+            if n.op == "call_function" and n.target in EXTREMES:
+                args, _ = self.fetch_args_kwargs_from_env(n)
+                if any(isinstance(a, torch.Tensor) for a in args):
+                    return extreme(n.target, args)
             if n.op == "call_function" and n.target is torch.amp.autocast_mode._enter_autocast:
                 return self._autocast(n)
             return super().run_node(n)
@@ -142,8 +147,15 @@ def _name(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
-def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str, Any], names: Sequence[str]) -> Plan:
-    """What the graph does with `args`: tensors, and numbers where it takes symbols. `names`: the user's, of each.
+def plan(
+    graph: torch.fx.GraphModule,
+    args: Sequence[Any],
+    scalars: Mapping[str, Any],
+    names: Sequence[str],
+    numbers: bool = False,
+) -> Plan:
+    """What the graph does with `args`: tensors, and numbers where it takes symbols. `names`: the user's, of each;
+    `numbers`: some of the graph's numbers change from call to call.
 
     Raises Unsupported."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -166,7 +178,8 @@ def plan(graph: torch.fx.GraphModule, args: Sequence[Any], scalars: Mapping[str,
     nodes = _output_nodes(graph)
     for i, (value, node) in enumerate(zip(results, nodes, strict=True)):
         if not isinstance(value, torch.Tensor):
-            outputs.append(Given(value))
+            counted = numbers and isinstance(node, torch.fx.Node) and counts(node)
+            outputs.append(Counted(node) if counted else Given(value))
         elif _storage(value) in owners:
             outputs.append(_alias(value, given, owners[_storage(value)], names))
         else:
@@ -295,7 +308,9 @@ class DynamoGraph(torch.nn.Module):
                 args.append(value.clone() if i in call.plan.written else value)
         with torch.fx.traceback.preserve_node_meta():
             results = Specialized(call.graph, call.scalars).run(*args)
-        return (*(results[i] for i in call.plan.picked), *(args[i] for i in call.plan.written))
+        outputs = call.plan.outputs
+        picked = [results[i].to(o.dtype) for i in call.plan.picked if isinstance(o := outputs[i], Computed)]
+        return (*picked, *(args[i] for i in call.plan.written))
 
 
 __all__ = ["Alias", "Computed", "DynamoGraph", "Given", "Plan", "plan", "source_name"]
