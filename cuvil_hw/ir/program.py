@@ -14,7 +14,7 @@ import numpy.typing as npt
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, Builtin, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import Func, FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.parser import Parser
 
 from cuvil_hw import dtypes
@@ -24,8 +24,8 @@ from cuvil_hw.ops import base
 from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
 from cuvil_hw.ops.elementwise import LogicalNot
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
-from cuvil_hw.ops.shape import BroadcastTo, Gather
-from cuvil_hw.runtime.calling import PLAIN, Calling, Guard
+from cuvil_hw.ops.shape import BroadcastTo, Gather, Reshape, Transpose
+from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -33,6 +33,8 @@ Array = npt.NDArray[Any]
 
 # Ops whose second operand are indices into the first.
 _INDEXING = (Gather, GatherElements, GatherND, ScatterElements, ScatterND)
+# Ops whose results hold the elements of their first operand, in another order or type.
+_SAME_ELEMENTS = tuple(level1.operation_class(op.mnemonic) for op in (Reshape, BroadcastTo, Transpose))
 
 
 class ConstantStore(Mapping[str, Array]):
@@ -139,6 +141,7 @@ class Builder:
         self.block = Block(arg_types=[level1.to_mlir(t) for _, t in inputs])
         self._inputs = tuple(inputs)
         self._guards: dict[str, SSAValue] = {}
+        self._ranges: dict[str, Range] = {}
         self._active: SSAValue | None = None
 
     def input(self, i: int) -> SSAValue:
@@ -159,6 +162,9 @@ class Builder:
         """Append `op` and return all its results. Raises ShapeError."""
         if self._active is not None and isinstance(op, _INDEXING) and not self._known_inside(op, inputs):
             inputs = (inputs[0], self._harmless(inputs[1], loc), *inputs[2:])
+        if isinstance(op, Gather) and len(inputs) == 2:
+            extent = level1.type_of(inputs[0]).shape[op.axis]
+            self.within(inputs[1], -extent, extent - 1)
         return self._append(op, inputs, loc)
 
     def _append(self, op: base.Op, inputs: Sequence[SSAValue], loc: str) -> tuple[SSAValue, ...]:
@@ -191,6 +197,18 @@ class Builder:
             ok = self.op(LogicalOr(), ok, self.op(LogicalNot(), self._active, loc=loc), loc=loc)
         other = self._guards.get(message)
         self._guards[message] = ok if other is None else self.op(LogicalAnd(), other, ok, loc=loc)
+
+    def within(self, indices: SSAValue, low: int, high: int) -> None:
+        """Demand that elements of `indices` lie in [low, high] where they are the caller's own: else a call raises
+        InputError. Computed ones are not looked at."""
+        while isinstance(indices.owner, _SAME_ELEMENTS):
+            indices = indices.owner.operands[0]
+        if isinstance(indices, BlockArgument) and indices.owner is self.block and self._active is None:
+            name, kind = self._inputs[indices.index]
+            if dtypes.is_int(kind.dtype):
+                known = self._ranges.get(name)
+                low, high = (low, high) if known is None else (max(low, known.low), min(high, known.high))
+                self._ranges[name] = Range(name, low, high)
 
     def _known_inside(self, op: base.Op, inputs: Sequence[SSAValue]) -> bool:
         """Whether the indices are constants inside the data."""
@@ -227,7 +245,8 @@ class Builder:
         main = FuncOp("main", kind, Region(self.block))
         main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n, _ in self._inputs])
         main.attributes["output_names"] = ArrayAttr([StringAttr(n) for n, _ in outputs])
-        calling = replace(calling, guards=(*calling.guards, *guards))
+        ranges = tuple(r for name, r in self._ranges.items() if name not in calling.kept_inputs)
+        calling = replace(calling, guards=(*calling.guards, *guards), ranges=(*calling.ranges, *ranges))
         program = Program(ModuleOp([main]), self.constants, self.name, calling=calling)
         program.verify()
         return program

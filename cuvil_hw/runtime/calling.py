@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.errors import GuardError
+from cuvil_hw.errors import GuardError, InputError
 from cuvil_hw.runtime.device import Array, Port
 from cuvil_hw.runtime.signature import Signature, ports
 
@@ -48,16 +48,27 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """What elements of the integer `input` may be, `low` and `high` included: indices that a caller gives."""
+
+    input: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calling:
     """`states`, `guards` and `writes` name ports of a program. Those ports are hidden from callers, except inputs that
     are written back. `signature`: how the model is called, where that is more than one array per port; `rebuild`: makes
-    the model's own classes from outputs by name, where they are at hand (never stored)."""
+    the model's own classes from outputs by name, where they are at hand (never stored). `ranges`: of inputs that are
+    indices, one for an input."""
 
     states: tuple[State, ...] = ()
     guards: tuple[Guard, ...] = ()
     writes: tuple[Write, ...] = ()
     signature: Signature | None = None
     rebuild: Callable[[Mapping[str, Any]], Any] | None = field(default=None, compare=False, repr=False)
+    ranges: tuple[Range, ...] = ()
 
     @property
     def kept_inputs(self) -> frozenset[str]:
@@ -90,6 +101,9 @@ def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], con
     for guard in calling.guards:
         if outs[guard.output].dtype != "bool":
             raise ValueError(f"guard {guard.output!r} is {outs[guard.output].dtype}, not bool")
+    for bounds in calling.ranges:
+        if bounds.input not in ins or not dtypes.is_int(ins[bounds.input].dtype):
+            raise ValueError(f"{bounds.input!r} is no input of integers")
     if calling.signature is not None:
         given, kept = [n for p in calling.signature.parameters for n in ports(p.tree)], calling.kept_inputs
         if sorted(given) != sorted(set(ins) - kept):
@@ -116,6 +130,19 @@ def initial(calling: Calling, inputs: Sequence[Port], constants: Mapping[str, Ar
         array.setflags(write=False)
         found[state.input] = array
     return found
+
+
+def check_ranges(calling: Calling, inputs: Mapping[str, Array], program: str) -> None:
+    """`inputs`: arrays that a caller gave, by name. Raises InputError for the first index outside its range."""
+    for bounds in calling.ranges:
+        given = inputs.get(bounds.input)
+        if given is not None and given.size:
+            for found in (int(given.min()), int(given.max())):
+                if not bounds.low <= found <= bounds.high:
+                    raise InputError(
+                        f"{program}: input {bounds.input!r} is an index from {bounds.low} to {bounds.high}; {found} is "
+                        "given"
+                    )
 
 
 def check_guards(calling: Calling, outputs: Mapping[str, Array], program: str) -> None:

@@ -204,6 +204,7 @@ class Executable:
         device raises."""
         values = self.bound(args, named)
         arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
+        calling.check_ranges(self._calling, arrays, self.name)
         for write in self._calling.writes:
             check_writable(values[write.input], arrays[write.input], write.input)
             check_apart(values, write.input)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.runtime import canonical, signature
-from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, State, Write
+from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range, State, Write
 from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.version import VERSION
@@ -123,6 +123,7 @@ def _calling_json(calling: Calling) -> dict[str, Any]:
         "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in calling.states],
         "guards": [{"output": g.output, "message": g.message} for g in calling.guards],
         "writes": [{"input": w.input, "output": w.output} for w in calling.writes],
+        "ranges": [{"input": r.input, "low": r.low, "high": r.high} for r in calling.ranges],
         "signature": None if calling.signature is None else signature.to_json(calling.signature),
     }
 
@@ -222,4 +223,7 @@ def _calling(node: _Node) -> Calling:
         node.each("guards", lambda n: Guard(n.get("output", str), n.get("message", str))),
         node.each("writes", lambda n: Write(n.get("input", str), n.get("output", str))),
         None if called is None else signature.from_json(called),
+        ranges=node.each("ranges", lambda n: Range(n.get("input", str), n.get("low", int), n.get("high", int)))
+        if "ranges" in node.value  # artifacts of earlier versions hold none
+        else (),
     )

@@ -164,7 +164,7 @@ def test_autocast_is_refused_not_ignored() -> None:
 
 
 def test_a_number_that_only_counts_needs_no_program_of_its_own() -> None:
-    """Arithmetic with a changing number, in tensors and beside them; a number that makes shapes is still compiled in."""
+    """Arithmetic with a changing number, in tensors and beside them; one that makes shapes is still compiled in."""
 
     def f(x: Any, n: int) -> Any:
         return x * n + max(n - 5, 0), (x > n) & (x < 2 * n), n * 2 + 1

@@ -15,7 +15,7 @@ from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, is_complex, part_types
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
-from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value, from_data
 from cuvil_hw.frontend.torch.errors import line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
@@ -29,6 +29,7 @@ _AND = ("aten.bitwise_and.Tensor", "aten.__and__.Tensor", "aten.logical_and.defa
 _OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default")
 # Weights stay integers, so that the layers that read them can become integer ones.
 COMPUTED = ("aten.select.int", "aten.select_copy.int")  # take an integer that a tensor holds
+STRIDED = ("aten.as_strided.default", "aten.as_strided_copy.default")  # read their operand's memory
 _STAYS = "quantized_decomposed.dequantize"
 _CHECKS = ("aten._assert_async", "aten._assert_scalar")
 POISON = object()  # the result of a node that was refused and has no type either
@@ -106,6 +107,8 @@ class Walk:
                 if arithmetic(target):
                     return target(*args)  # type: ignore[operator]
             complex_numbers = is_complex(args) or is_complex(fake(node))
+            if poisoned and _depends_on_data(fake(node)):
+                return POISON  # what it came from is refused already
             e.results = part_types(fake(node))
             if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
                 raise Refused("no level1 form")
@@ -113,6 +116,8 @@ class Walk:
                 return _placeholder(node, e)
             if complex_numbers:
                 return convert_complex(e, label, args)
+            if label in STRIDED:
+                _want_in_order(node)
             if label not in COMPUTED:
                 _want_known(target, args)
             known = merged(label, args)
@@ -197,6 +202,22 @@ def _want_known(target: Any, args: Sequence[Any]) -> None:
             parts = value if isinstance(value, list | tuple) else [value]
             if whole and any(isinstance(v, SSAValue) for v in parts):
                 raise Refused(f"its {argument.name} is an element of a tensor, known only at run time")
+
+
+def _depends_on_data(value: Any) -> bool:
+    """Whether a result is no tensor, or one whose shape values decide."""
+    return not isinstance(value, torch.Tensor) or any(map(from_data, value.shape))
+
+
+def _want_in_order(node: torch.fx.Node) -> None:
+    """Raises Refused when the operand isn't all of its memory, row by row."""
+    operand = fake(node.all_input_nodes[0])
+    size = operand.numel() * operand.element_size()
+    if not operand.is_contiguous() or operand.storage_offset() or operand.untyped_storage().nbytes() != size:
+        raise Refused(
+            "reads by strides the memory of a tensor that is a view, which compiled tensors don't have; take "
+            "x.contiguous() first, or use slices, unfold or index_select"
+        )
 
 
 def _arguments(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> tuple[list[Any], list[Any]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
@@ -82,9 +83,19 @@ def type_of_tensor(t: torch.Tensor) -> TensorType:
 def extents_of(t: torch.Tensor) -> tuple[int, ...]:
     """Raises Refused for dynamic ones."""
     extents = tuple(getattr(t, "extents", t.shape))
+    if any(map(from_data, extents)):
+        raise Refused(
+            "how many elements it gives is known only at run time; compute all rows and choose with torch.where, or "
+            "weigh them with the mask (transformers: model.set_experts_implementation('batched_mm'))"
+        )
     if not all(isinstance(extent, int) for extent in extents):
         raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
     return extents
+
+
+def from_data(extent: Any) -> bool:
+    """Whether values decide an extent."""
+    return isinstance(extent, torch.SymInt) and bool(free_unbacked_symbols(extent))
 
 
 @dataclass

@@ -21,6 +21,9 @@ REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "ama
 
 @converts("embedding")
 def embedding(e: Emitter, weight: Value, indices: Value, *_: object) -> Value:
+    """Negative indices, which other ops count from the end, are errors."""
+    if not isinstance(indices, torch.Tensor):
+        e.builder.within(indices, 0, e.shape(weight)[0] - 1)
     return e.op(Gather(0), weight, indices)
 
 
@@ -278,9 +281,18 @@ def unfold(e: Emitter, x: Value, dim: int, size: int, step: int) -> Value:
     return permuted(e, e.op(Gather(axis), x, at), order)
 
 
-@converts("as_strided", "as_strided_copy", "as_strided_scatter")
-def as_strided(e: Emitter, *_: object) -> Value:
-    e.refuse("reads memory by strides, which compiled tensors don't have; use slices, unfold or index_select")
+@converts("as_strided", "as_strided_copy")
+def as_strided(e: Emitter, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Value:
+    """Elements of x, which lies in its memory in order and alone, by where they are there."""
+    at = torch.tensor(offset or 0)
+    for extent, step in zip(size, stride, strict=True):
+        at = at[..., None] + torch.arange(extent) * step
+    return e.op(Gather(0), e.reshape(x, (e.type(x).size,)), at)
+
+
+@converts("as_strided_scatter")
+def as_strided_scatter(e: Emitter, *_: object) -> Value:
+    e.refuse("writes memory by strides, which compiled tensors don't have; use slices or index_copy")
 
 
 @converts("masked_scatter")
