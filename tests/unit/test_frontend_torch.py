@@ -311,7 +311,7 @@ def test_foreign_dtypes_are_refused(dtype: Any) -> None:
 
     class Inside(nn.Module):
         def forward(self, x: Any) -> Any:
-            return x.to(dtype) * 2
+            return x.to(dtype) * 2  # an output
 
     with pytest.raises(Unsupported, match=f"{name} is not supported"):
         load(Inside(), torch.ones(2))

@@ -35,6 +35,7 @@ NUMBERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "abs": (lambda x: z(x).abs(), (9, 2)),
     "abs, large": (lambda x: z(x * 1e30).abs(), (9, 2)),
     "angle": (lambda x: z(x).angle(), (9, 2)),
+    "angle of reals": (lambda x: (x.angle(), (x * 0).angle()), (9, 2)),
     "over": (lambda x: both(z(x) / (1 + 2j) + 1j), (3, 2)),
     "over another": (lambda x: both(1 / z(x) - z(x) / TURN[:3, 0]), (3, 2)),
     "product": (lambda x: both(z(x) @ z(x).conj().T), (3, 4, 2)),

@@ -281,8 +281,13 @@ def _outputs(
         elif not user:
             source = ports[spec.target]
         name = name or _free(f"{source}.next", [n for n, _ in outputs])
+        kind = None if isinstance(spec.arg, ConstantArgument) else getattr(fake(nodes[spec.arg.name]), "dtype", None)
+        if kind == torch.bfloat16:
+            walk.refusals.add(f"output {name}", "dtype bfloat16 is not supported; return it .float()", "")
+            continue
         if is_complex(value):
-            reason = "is complex; return its real and imaginary parts, with torch.view_as_real"
+            dtype = str(kind).removeprefix("torch.")
+            reason = f"dtype {dtype} is not supported; return real and imaginary parts, with torch.view_as_real"
             walk.refusals.add(f"output {name}", reason, "")
             continue
         if not isinstance(value, torch.Tensor | SSAValue):

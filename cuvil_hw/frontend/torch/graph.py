@@ -13,7 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
-from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, is_complex, part_types
+from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
+from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
 from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value, from_data
 from cuvil_hw.frontend.torch.errors import line_of
@@ -106,10 +107,10 @@ class Walk:
                     return fold(target, args)
                 if arithmetic(target):
                     return target(*args)  # type: ignore[operator]
-            complex_numbers = is_complex(args) or is_complex(fake(node))
+            complex_numbers = is_complex(args) or is_complex(fake(node)) or (label in COMPLEX and label not in TABLE)
             if poisoned and _depends_on_data(fake(node)):
                 return POISON  # what it came from is refused already
-            e.results = part_types(fake(node))
+            e.results = held_types(fake(node))
             if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
                 raise Refused("no level1 form")
             if poisoned:
@@ -121,7 +122,10 @@ class Walk:
             if label not in COMPUTED:
                 _want_known(target, args)
             known = merged(label, args)
-            return annotated(TABLE[label](e, *args), e.results) if known is None else known
+            if known is not None:
+                return known
+            made = TABLE[label](e, *operands(e, label, args, fake(node)))
+            return as_computed(e, label, annotated(made, e.results), fake(node))
         except (Refused, ShapeError) as error:
             if not _empty(node):
                 self.refusals.add(label, str(error), self.loc)
@@ -281,7 +285,7 @@ def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
         try:
             if not isinstance(f, torch.Tensor):
                 return POISON
-            zero = e.splat(0, part_types(f)[0])
+            zero = e.splat(0, held_types(f)[0])
             return Pair(zero, zero) if f.dtype in PARTS else zero
         except Refused:
             return POISON

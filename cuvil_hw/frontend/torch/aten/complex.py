@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -53,12 +54,14 @@ def is_complex(value: Any) -> bool:
     return isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.dtype in PARTS)
 
 
-def part_types(value: Any) -> tuple[TensorType, ...]:
-    """Types of a node's tensor results, those of its parts where a result is complex. Raises Refused."""
+def held_types(value: Any) -> tuple[TensorType, ...]:
+    """Types of a node's tensor results, as they are held: complex numbers as two parts, bfloat16 in f32. Raises
+    Refused."""
     found = []
     for fake in value if isinstance(value, list | tuple) else [value]:
         if isinstance(fake, torch.Tensor):
-            dtype = PARTS.get(fake.dtype) or dtype_name(fake.dtype)
+            inside = "f32" if fake.dtype == torch.bfloat16 else PARTS.get(fake.dtype)  # bfloat.py rounds
+            dtype = inside or dtype_name(fake.dtype)
             found.append(TensorType(extents_of(fake), dtype))
     return tuple(found)
 
@@ -232,6 +235,10 @@ def magnitude(e: Emitter, z: Operand) -> Value:
 
 @enter("angle")
 def angle(e: Emitter, z: Operand) -> Value:
+    if not is_complex(z):  # 0 or π, and NaN where x is; 0 for -0, other than atan2
+        x = e.cast(z, e.out.dtype)
+        turned = e.op(ew.Where(), e.op(ew.Less(), x, e.splat(0, e.out)), e.splat(math.pi, e.out), e.splat(0, e.out))
+        return e.op(ew.Where(), e.op(ew.IsNan(), x), x, turned)
     z = pair(e, z)
     return atan2(e, z.im, z.re)
 
@@ -288,4 +295,4 @@ def equal(e: Emitter, a: Operand, b: Operand) -> Value:
     return e.op(ew.LogicalAnd(), re, im)
 
 
-__all__ = ["COMPLEX", "PARTS", "Pair", "convert", "enter", "is_complex", "pair", "part_types"]
+__all__ = ["COMPLEX", "PARTS", "Pair", "convert", "enter", "held_types", "is_complex", "pair"]

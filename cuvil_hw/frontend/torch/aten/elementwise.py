@@ -9,7 +9,7 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
 from cuvil_hw.ops.base import Op
 from cuvil_hw.types import TensorType
 
@@ -374,7 +374,7 @@ def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
 
 @converts("_to_copy")
 def to_copy(e: Emitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
-    return e.cast(x, dtype_name(dtype)) if dtype is not None else x
+    return e.cast(x, e.out.dtype) if dtype is not None else x
 
 
 @converts("clone", "alias", "detach", "lift_fresh", "lift_fresh_copy")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.complex import Operand, Pair, enter, is_complex, pair
+from cuvil_hw.frontend.torch.aten.complex import Operand, Pair, enter, is_complex, pair, view_as_real
 from cuvil_hw.frontend.torch.aten.emitter import DTYPES, Emitter, Value, axis_of
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.nn import Linear
@@ -185,15 +185,15 @@ def stft(
     onesided: bool | None,
     return_complex: bool | None,
     align_to_window: bool | None = None,
-) -> Pair:
-    """x (…, n) → (…, frequencies, frames)."""
+) -> Pair | Value:
+    """x (…, n) → (…, frequencies, frames), and (…, 2) behind it without `return_complex`."""
     if is_complex(x) or is_complex(window):
         e.refuse("a short-time transform of complex numbers")
     if align_to_window:
         e.refuse("align_to_window")
     hop = size // 4 if hop is None else hop
     shape = e.shape(x)
-    count = e.out.shape[-1]
+    count = e.out.shape[-1 if return_complex else -2]
     at = torch.arange(count)[:, None] * hop + torch.arange(size)
     frames: Value = e.op(Gather(len(shape) - 1), x, at)
     weights = _window(e, window, size if length is None else length, size)
@@ -203,7 +203,8 @@ def stft(
     rank = len(shape) + 1
     order = [*range(rank - 2), rank - 1, rank - 2]
     factor = 1 / math.sqrt(size) if normalized else 1.0
-    return Pair(*(permuted(e, _scaled(e, v, factor), order) for v in (z.re, z.im)))
+    y = Pair(*(permuted(e, _scaled(e, v, factor), order) for v in (z.re, z.im)))
+    return y if return_complex else view_as_real(e, y)
 
 
 @enter("stft.center")
@@ -218,7 +219,7 @@ def stft_center(
     mode: str,
     normalized: bool,
     *rest: bool | None,
-) -> Pair:
+) -> Pair | Value:
     if center:
         pads = (*[0] * (len(e.shape(x)) - 1), size // 2) * 2
         x = e.op(ew.Pad(pads, 0.0, {"reflect": "reflect", "replicate": "edge"}.get(mode, "constant")), x)
