@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cuvil_hw.frontend.onnx.attention import ATTENTION
 from cuvil_hw.frontend.onnx.dynamic import DYNAMIC, MICROSOFT_DYNAMIC
 from cuvil_hw.frontend.onnx.einsum import einsum
 from cuvil_hw.frontend.onnx.elementwise import ELEMENTWISE
+from cuvil_hw.frontend.onnx.fused import FUSED
 from cuvil_hw.frontend.onnx.index import INDEX
 from cuvil_hw.frontend.onnx.linear import LINEAR
 from cuvil_hw.frontend.onnx.ml import ML
+from cuvil_hw.frontend.onnx.nbits import NBITS
 from cuvil_hw.frontend.onnx.node import Converter
 from cuvil_hw.frontend.onnx.qlinear import QLINEAR, QOPERATOR
 from cuvil_hw.frontend.onnx.qonnx import DOMAINS, QONNX
@@ -23,13 +26,15 @@ from cuvil_hw.frontend.onnx.signal import SIGNAL
 from cuvil_hw.frontend.onnx.window import WINDOW
 
 TABLES = (DYNAMIC, ELEMENTWISE, INDEX, LINEAR, QOPERATOR, QUANTIZED, RECURRENT, REDUCE, RESIZE, SHAPE, SIGNAL, WINDOW)
+# What ONNX Runtime's quantizer and optimizer write.
+MICROSOFT = {**QUANTIZED, **QLINEAR, **MICROSOFT_DYNAMIC, **NBITS, **FUSED, **ATTENTION}
 CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
     {
         **{("", op): f for table in TABLES for op, f in table.items()},
         ("", "Einsum"): einsum,
         **{("ai.onnx.ml", op): f for op, f in ML.items()},
         **{(domain, op): f for domain in DOMAINS for op, f in QONNX.items()},
-        **{("com.microsoft", op): f for op, f in {**QUANTIZED, **QLINEAR, **MICROSOFT_DYNAMIC}.items()},
+        **{("com.microsoft", op): f for op, f in MICROSOFT.items()},
         ("com.microsoft", "DynamicQuantizeLSTM"): recurrent,
         ("com.microsoft", "Gelu"): ELEMENTWISE["Gelu"],
     }
