@@ -21,6 +21,7 @@ import cuvil
 from cuvil_hw import dtypes, ops
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime import manifest as described
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.types import TensorType
 
@@ -131,7 +132,7 @@ def sealed(manifest: Any, files: dict[str, bytes]) -> bytes:
             info = zipfile.ZipInfo(name, container._DATE)
             info.create_system, info.external_attr = container._UNIX, container._MODE
             archive.writestr(info, files[name])
-        archive.comment = f"{container.FORMAT} sha256:{'0' * 64}".encode()
+        archive.comment = f"{described.FORMAT} sha256:{'0' * 64}".encode()
     body = buffer.getvalue()[:-64]
     return body + container._sha256(body).encode()
 
@@ -146,6 +147,9 @@ def check(data: bytes, folder: Path, interface: str = "") -> None:
     with cuvil.load(path, chosen) as loaded:
         assert loaded.report is not None
         rng = np.random.default_rng(0)
-        inputs = [rng.normal(size=(3 * p.shape[0], *p.shape[1:]) if p.shape else ()).astype(dtypes.to_numpy(p.dtype))
-                  for p in loaded.inputs]  # fmt: skip
+        inputs = []
+        for port in loaded.inputs:
+            one = tuple(int(str(n)) for n in port.shape)
+            several = (3 * one[0], *one[1:]) if one else ()
+            inputs.append(rng.normal(size=several).astype(dtypes.to_numpy(port.dtype)))
         loaded(*inputs)

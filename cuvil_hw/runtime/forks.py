@@ -52,10 +52,13 @@ class OneProcess:
         self._owner: int | None = None
 
     def enter(self) -> None:
+        """To be called when it is used. Raises as `check` does."""
+        self.check()
+        self._owner = os.getpid()
+
+    def check(self) -> None:
         """Raises DeviceError in a process that was forked after its parent had used the hardware."""
-        if self._owner is None:
-            self._owner = os.getpid()
-        if self._owner != os.getpid():
+        if self._owner not in (None, os.getpid()):
             raise DeviceError(
                 f"{self._what} was in use by process {self._owner} when this process ({os.getpid()}) was forked from "
                 "it, and its driver does not survive that; start processes with multiprocessing.get_context('spawn')"

@@ -160,6 +160,7 @@ class Recorder:
     """A driver that keeps what it is asked to launch, and has no memory."""
 
     isolated = False
+    part_s = None
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []

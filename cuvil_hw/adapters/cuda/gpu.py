@@ -24,8 +24,9 @@ _gpu = OneProcess("the GPU")
 
 def open_gpu(target: str) -> Gpu:
     """The first GPU. Raises ToolNotFound without cuda-python or a driver, DeviceError without a GPU."""
-    _gpu.enter()
+    _gpu.check()
     api = _api()
+    _gpu.enter()
     device = _do(api, api.cuDeviceGet(0))[0]
     text = bytes(_do(api, api.cuDeviceGetName(128, device))[0])
     return Gpu(f"{text.partition(bytes(1))[0].decode(errors='replace')} for {target}", api, device)
@@ -87,6 +88,7 @@ class GpuDriver:
     """One module in the primary context of a GPU, with a stream of its own."""
 
     isolated = False
+    part_s: float | None = None
 
     def __init__(self, api: Any, device: Any, code: bytes) -> None:
         self._api, self._device = api, device

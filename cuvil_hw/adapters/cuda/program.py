@@ -21,6 +21,7 @@ MAX_ELEMENTS = 1 << 30
 MAX_THREADS = 1 << 30
 # Samples of one launch are limited so that what they need together stays below this.
 BATCH_BYTES = 1 << 30
+_FIRST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,13 @@ class Launch:
 
 
 class Driver(Protocol):
-    """Memory and launches of one device. `isolated`: it wants every buffer in an allocation of its own."""
+    """Memory and launches of one device. `isolated`: it wants every buffer in an allocation of its own; `part_s`: how
+    long a run may take, as far as samples can be divided, since nothing interrupts it; None: it doesn't matter."""
 
     isolated: bool
+
+    @property
+    def part_s(self) -> float | None: ...
 
     def allocate(self, size: int) -> int:
         """Address of `size` bytes. Raises DeviceError."""
@@ -64,6 +69,7 @@ class CudaProgram:
         self._program, self._driver = program, driver
         self._turn, self._closed = Turn(), False
         self._capacity = 0
+        self._steered = _FIRST  # samples of a run where its time matters
         self._addresses: dict[str, int] = {}
         self._owned: list[int] = []
         self._constants: dict[str, int] = {}
@@ -89,10 +95,15 @@ class CudaProgram:
         with self._turn.lock:
             if self._closed:
                 raise DeviceError(f"{self._program.name}: is closed")
-            most = self._most()
-            for first in range(0, samples, most):
-                part = slice(first, min(first + most, samples))
-                seconds += self._part([a[part] for a in inputs], [a[part] for a in outputs], part.stop - part.start)
+            most, first = self._most(), 0
+            while first < samples:
+                count = min(most, samples - first, self._steered if self._driver.part_s is not None else samples)
+                part = slice(first, first + count)
+                first += count
+                spent = self._part([a[part] for a in inputs], [a[part] for a in outputs], count)
+                seconds += spent
+                if self._driver.part_s is not None and count == self._steered:
+                    self._steered = max(1, int(count * min(self._driver.part_s / max(spent, 1e-9), 8.0)))
         return outputs, seconds
 
     def _most(self) -> int:

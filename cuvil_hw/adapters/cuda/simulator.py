@@ -39,6 +39,7 @@ _FAST = ("-O2",)
 # The order of definitions is kept, so that a strip which may not be touched lies between any two shared arrays.
 _CHECK = ("-O1", "-g", "-DCUVIL_SIM_CHECK", "-fno-toplevel-reorder")
 _ERROR_BYTES = 4096
+_PART_S = 0.1  # of one call, which nothing interrupts
 # Address space between buffers of the checking build: an index that is far off still hits nothing.
 _GAP_BYTES = 1 << 26
 # Shared arrays are there once in a process.
@@ -127,6 +128,8 @@ class SimulatedDriver:
 
     def __init__(self, library: Path, *, checked: bool) -> None:
         self.isolated = checked
+        # Where every access is watched, a launch has all samples, so that one which reaches into another's is found.
+        self.part_s = None if checked else _PART_S
         self._library = Library(library, "the simulator of a CUDA program")
         self._lib = self._library.functions
         self._memory: dict[int, Any] = {}

@@ -70,7 +70,7 @@ class MluDevice:
             runtime = Runtime(GENERATIONS[self._card.cnrt], libraries)
             product = build_module(source, MODEL, symbols, self._card, libraries)
         else:
-            _card.enter()
+            _card.check()
             runtime = Runtime(GENERATIONS[self._card.cnrt])
             product = self._compile(source)
         return LoadedProgram(
