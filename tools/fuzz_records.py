@@ -47,11 +47,11 @@ def network() -> Program:
     weights = b.const(draw.integers(-90, 90, (4, 2, 3, 3)).astype(np.int8))
     bias = b.const(draw.integers(-99, 99, 4).astype(np.int32))
     y = b.op(ops.Conv((1, 1), (1, 1, 1, 1), (1, 1), x_zp=3, acc="i32"), x, weights, bias)
-    y = b.op(ops.Relu(), b.op(ops.Rescale((1 << 30,), 38, "i8"), y))
+    y = b.op(ops.Relu(), b.op(ops.Rescale((1 << 30,), (38,), "i8"), y))
     y = b.op(ops.MaxPool((2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), y)
     dense = b.const(draw.integers(-9, 9, (5, 36)).astype(np.int8))
     y = b.op(ops.Linear(0, (0,), "i32"), b.op(ops.Reshape((1, 36)), y), dense)
-    y = b.op(ops.Dequantize((0.1,), (0,)), b.op(ops.Rescale((1 << 30,), 36, "i8"), y))
+    y = b.op(ops.Dequantize((0.1,), (0,)), b.op(ops.Rescale((1 << 30,), (36,), "i8"), y))
     return b.finish([("y", y)])
 
 

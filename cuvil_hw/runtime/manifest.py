@@ -216,7 +216,7 @@ def _program(node: _Node) -> HostProgram:
 
 
 def _calling(node: _Node) -> Calling:
-    node.only("states", "guards", "writes", "signature")
+    node.only(*(f.name for f in fields(Calling) if f.name != "rebuild"))
     called = node.child("signature").value
     return Calling(
         node.each("states", lambda n: State(n.get("input", str), n.get("output", str), n.get("initial", str))),
