@@ -47,8 +47,9 @@ class ConstantStore(Mapping[str, Array]):
     def add(self, array: Array, dtype: str) -> str:
         """Store `array` (cast to the container of `dtype` by the caller) and return its digest."""
         data = np.array(array, dtype=dtypes.to_numpy(dtype), order="C", copy=True)
-        head = f"{dtype}{data.shape}".encode()
-        digest = hashlib.sha256(head + data.tobytes()).hexdigest()[:32]
+        state = hashlib.sha256(f"{dtype}{data.shape}".encode())
+        state.update(data.reshape(-1).view(np.uint8).data)
+        digest = state.hexdigest()[:32]
         data.setflags(write=False)
         self._arrays.setdefault(digest, data)
         return digest

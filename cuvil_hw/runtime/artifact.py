@@ -160,15 +160,18 @@ def extract(artifact: Artifact, folder: Path) -> None:
 
 def pack_weights(arrays: Mapping[str, Array]) -> dict[str, bytes]:
     """weights.bin and weights.json of named arrays."""
-    index, blob = {}, bytearray()
+    index: dict[str, Any] = {}
+    parts: list[bytes | memoryview] = []
+    end = 0
     for name in sorted(arrays):
         array = arrays[name]
         dtype = dtypes.from_numpy(array.dtype)
-        raw = np.ascontiguousarray(array, dtypes.to_numpy(dtype).newbyteorder("<")).tobytes()
-        blob += bytes(-len(blob) % _ALIGN)
-        index[name] = {"dtype": dtype, "shape": list(array.shape), "offset": len(blob), "size": len(raw)}
-        blob += raw
-    return {WEIGHTS: bytes(blob), WEIGHT_INDEX: canonical.dump(index)}
+        raw = np.ascontiguousarray(array, dtypes.to_numpy(dtype).newbyteorder("<"))
+        padding = -end % _ALIGN
+        index[name] = {"dtype": dtype, "shape": list(array.shape), "offset": end + padding, "size": raw.nbytes}
+        parts += [bytes(padding), raw.reshape(-1).view(np.uint8).data]  # joined below: large weights are copied once
+        end += padding + raw.nbytes
+    return {WEIGHTS: b"".join(parts), WEIGHT_INDEX: canonical.dump(index)}
 
 
 def unpack_weights(files: Mapping[str, bytes]) -> dict[str, Array]:

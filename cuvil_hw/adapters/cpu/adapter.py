@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +26,7 @@ from cuvil_hw.render.lang import C99
 from cuvil_hw.render.names import Names, comment_lines
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.runtime.record import info_of, seal
+from cuvil_hw.schedule.alike import form_of, share, shared_by
 from cuvil_hw.schedule.apply import Nest, apply
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
@@ -74,15 +75,24 @@ class CpuAdapter:
         return cost.estimate(kernel, schedule, profile)
 
     def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        """One function of role "kernel" per kernel, arguments: its inputs, then its output."""
+        """One function of role "kernel" for all kernels that compute the same, arguments: the inputs, then the output;
+        `cuvil.kernels` names them."""
         _check_sizes(graph)
         tables, placed = Tables(_store(graph)), place(graph)
-        names, functions = Names(frozenset()), []
-        for number, kernel in enumerate(graph.kernels):
+        names = Names(frozenset())
+        functions: dict[Hashable, FuncOp] = {}
+        sharing: dict[Hashable, list[str]] = {}
+        for kernel in graph.kernels:
             lanes = int(choice.candidate(kernel.name).schedule.option("lanes", "1"))
             nest = Nest(placed.vectors[kernel.name], lanes, placed.layouts)
-            functions.append(apply(kernel, nest, graph.buffers, tables, names.new(kernel.name), number))
-        return ModuleOp([*tables.ops, *functions])
+            buffers = [graph.buffers[n] for n in (*kernel.inputs, kernel.output)]
+            key: Hashable = (form_of(kernel), nest.vector, lanes, tuple(map(nest.layout, buffers)))
+            sharing.setdefault(key, []).append(kernel.name)
+            if key not in functions:
+                functions[key] = apply(kernel, nest, graph.buffers, tables, names.new(kernel.name), len(functions))
+        for key, function in functions.items():
+            share(function, sharing[key])
+        return ModuleOp([*tables.ops, *functions.values()])
 
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
@@ -170,10 +180,10 @@ def _entry(module: ModuleOp, graph: KernelGraph, offsets: Mapping[str, int], con
     lines += [f"void *{local[b]} = (char *)workspace + {at};" for b, at in offsets.items() if b in used]
     parameters = {"inputs": graph.inputs, "constants": constants, "workspace": offsets}
     lines += [f"(void){name};" for name, needed in parameters.items() if not needed]
-    kernels = [s for s in functions if s in _function_names(module)]
-    for kernel, symbol in zip(graph.kernels, kernels, strict=True):
+    symbol_of = {name: f.sym_name.data for f in module.ops if isinstance(f, FuncOp) for name in shared_by(f)}
+    for kernel in graph.kernels:
         args = ", ".join(local[b] for b in (*kernel.inputs, kernel.output))
-        lines.append(f"{functions[symbol]}({args});")
+        lines.append(f"{functions[symbol_of[kernel.name]]}({args});")
     body = "\n".join(f"  {line}" for line in [*lines, "return 0;"])
     return f"""int cuvil_abi_version(void) {{
   return {ABI_VERSION};
@@ -184,7 +194,3 @@ int cuvil_run(const void *const *inputs, void *const *outputs, const void *const
 {body}
 }}
 """
-
-
-def _function_names(module: ModuleOp) -> set[str]:
-    return {op.sym_name.data for op in module.body.block.ops if isinstance(op, FuncOp)}

@@ -19,6 +19,7 @@ from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.torch import control, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
+from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
@@ -149,7 +150,9 @@ def decomposed(exported: ExportedProgram) -> ExportedProgram:
     """
     modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     calls = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
-    known = {*TABLE, *COMPLEX}
+    # Composite ops of complex numbers have no form of their own.
+    plain = {*TABLE, *WITHOUT} if not any(is_complex(fake(n)) for n in calls) else {*TABLE} - COMPOSITE
+    known = plain | {*COMPLEX}
     if all(str(n.target) in known or str(n.target) in CONTROL for n in calls):
         return exported
     with warnings.catch_warnings():

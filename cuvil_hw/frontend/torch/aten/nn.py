@@ -65,7 +65,7 @@ def addmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -
     return e.op(ew.Add(), y, c if beta == 1 else e.op(ew.Mul(), c, e.splat(beta, e.out)))
 
 
-def _channel(e: Emitter, v: Value | None, channels: int, default: float) -> Value:
+def channel(e: Emitter, v: Value | None, channels: int, default: float) -> Value:
     return e.splat(default, TensorType((channels,), e.out.dtype)) if v is None else e.cast(v, e.out.dtype)
 
 
@@ -74,10 +74,10 @@ def _batch_norm(e: Emitter, x: Value, w: Value | None, b: Value | None, mean: Va
     return e.op(
         norm.BatchNorm(eps),
         x,
-        _channel(e, w, c, 1),
-        _channel(e, b, c, 0),
-        _channel(e, mean, c, 0),
-        _channel(e, var, c, 1),
+        channel(e, w, c, 1),
+        channel(e, b, c, 0),
+        channel(e, mean, c, 0),
+        channel(e, var, c, 1),
     )
 
 
@@ -102,7 +102,7 @@ def batch_norm_of_batch(
     y = e.op(ew.Div(), low, e.broadcast(spread, kind.shape))
     for op, p, default in ((ew.Mul(), w, 1), (ew.Add(), b, 0)):
         if p is not None:
-            y = e.op(op, y, e.broadcast(e.reshape(_channel(e, p, c, default), wide), kind.shape))
+            y = e.op(op, y, e.broadcast(e.reshape(channel(e, p, c, default), wide), kind.shape))
     return y, None, None
 
 
@@ -137,7 +137,7 @@ def layer_norm(
 def group_norm(
     e: Emitter, x: Value, w: Value | None, b: Value | None, n: int, c: int, hw: int, groups: int, eps: float
 ) -> tuple[Value, None, None]:
-    return e.op(norm.GroupNorm(groups, eps), x, _channel(e, w, c, 1), _channel(e, b, c, 0)), None, None
+    return e.op(norm.GroupNorm(groups, eps), x, channel(e, w, c, 1), channel(e, b, c, 0)), None, None
 
 
 @converts("instance_norm")
@@ -156,7 +156,7 @@ def instance_norm(
     c = e.shape(x)[1]
     if not use_input_stats and mean is not None and var is not None:
         return _batch_norm(e, x, w, b, mean, var, eps)
-    return e.op(norm.InstanceNorm(eps), x, _channel(e, w, c, 1), _channel(e, b, c, 0))
+    return e.op(norm.InstanceNorm(eps), x, channel(e, w, c, 1), channel(e, b, c, 0))
 
 
 @converts("_softmax", "softmax.int")

@@ -2,6 +2,7 @@
 
 from cuvil_hw.frontend.torch.aten import (
     complex,
+    composite,
     conv,
     custom,
     elementwise,
@@ -20,6 +21,7 @@ from cuvil_hw.frontend.torch.aten import (
 
 __all__ = [
     "complex",
+    "composite",
     "conv",
     "custom",
     "elementwise",

@@ -1,0 +1,139 @@
+"""ATen converters of ops that torch itself makes of simpler ones.
+
+A model in which every op has a converter is traced once; another one goes through torch's decompositions, a second
+trace that takes as long as the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cuvil_hw import ops as ew
+from cuvil_hw.frontend.torch.aten import elementwise, nn, shape
+from cuvil_hw.frontend.torch.aten.conv import convolution
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts, dtype_name
+from cuvil_hw.ops import norm
+
+# What needs no converter: their results follow from numbers and are folded, or there is nothing to compute.
+WITHOUT = frozenset(
+    """
+    aten._assert_tensor_metadata.default aten.arange.default aten.arange.start aten.arange.start_step aten.eye.default
+    aten.full.default aten.linspace.default aten.ones.default aten.scalar_tensor.default aten.zeros.default
+    """.split()  # noqa: SIM905
+)
+
+
+@converts("conv1d", "conv2d", "conv3d")
+def conv(
+    e: Emitter,
+    x: Value,
+    w: Value,
+    b: Value | None,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Value:
+    return convolution(e, x, w, b, strides, padding, dilations, False, (0,), groups)
+
+
+@converts("batch_norm")
+def batch_norm(
+    e: Emitter,
+    x: Value,
+    w: Value | None,
+    b: Value | None,
+    mean: Value | None,
+    var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Value | None:
+    if not training and mean is not None and var is not None:
+        return nn.batch_norm(e, x, w, b, mean, var, momentum, eps)[0]
+    if mean is not None or var is not None:
+        return nn.batch_norm_training(e)
+    return nn.batch_norm_of_batch(e, x, w, b, True, momentum, eps)[0]
+
+
+@converts("layer_norm")
+def layer_norm(
+    e: Emitter, x: Value, extents: Sequence[int], w: Value | None, b: Value | None, eps: float, cudnn: bool
+) -> Value:
+    return nn.layer_norm(e, x, extents, w, b, eps)[0]
+
+
+@converts("group_norm")
+def group_norm(
+    e: Emitter, x: Value, groups: int, w: Value | None, b: Value | None, eps: float, cudnn: bool
+) -> Value:
+    channels = e.shape(x)[1]
+    return e.op(norm.GroupNorm(groups, eps), x, nn.channel(e, w, channels, 1), nn.channel(e, b, channels, 0))
+
+
+@converts("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def dropout(e: Emitter, x: Value, p: float, train: bool) -> Value:
+    return nn.native_dropout(e) if train and p else x
+
+
+@converts("to.dtype")
+def to_dtype(e: Emitter, x: Value, dtype: torch.dtype, *_: Any) -> Value:
+    return e.cast(x, dtype_name(dtype))
+
+
+@converts("to.dtype_layout")
+def to_dtype_layout(e: Emitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
+    return elementwise.to_copy(e, x, dtype)
+
+
+@converts("to.device")
+def to_device(e: Emitter, x: Value, device: Any, dtype: torch.dtype, *_: Any) -> Value:
+    return e.cast(x, dtype_name(dtype))
+
+
+@converts("to.other", "type_as")
+def to_other(e: Emitter, x: Value, other: Value, *_: Any) -> Value:
+    return e.cast(x, e.out.dtype)
+
+
+@converts("contiguous")
+def contiguous(e: Emitter, x: Value, *_: Any) -> Value:
+    return x
+
+
+@converts("reshape_as", "view_as")
+def reshape_as(e: Emitter, x: Value, *_: Any) -> Value:
+    return e.reshape(x, e.out.shape)
+
+
+@converts("expand_as")
+def expand_as(e: Emitter, x: Value, _: Value) -> Value:
+    return e.broadcast(x, e.out.shape)
+
+
+@converts("concat", "concatenate")
+def concat(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
+    return shape.cat(e, parts, dim)
+
+
+@converts("ones_like", "new_ones")
+def ones_like(e: Emitter, *_: Any) -> Value:
+    return e.splat(1, e.out)
+
+
+@converts("zeros_like", "new_zeros")
+def zeros_like(e: Emitter, *_: Any) -> Value:
+    return e.splat(0, e.out)
+
+
+@converts("outer")
+def outer(e: Emitter, a: Value, b: Value) -> Value:
+    column = e.reshape(e.cast(a, e.out.dtype), (e.out.shape[0], 1))
+    return e.op(ew.Mul(), e.broadcast(column, e.out.shape), e.operand(b, e.out))
+
+
+COMPOSITE = frozenset(name for name, converter in TABLE.items() if converter.__module__ == __name__)
