@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits qdq-fuzz float-models compilers size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits qdq-fuzz float-models compilers fuzz size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -67,6 +67,9 @@ float-models: $(VENV)/.dev ## run six float models on every device and print the
 
 compilers: $(VENV)/.dev ## 200 shapes of small integer reductions through every C compiler that is found, at every level
 	CUVIL_TEST_SHAPES=200 $(BIN)/python -m pytest -q tests/conformance/test_compilers.py
+
+fuzz: $(VENV)/.dev ## damaged inputs until something other than a CuvilError comes out (ARGS='onnx --count 20000 --seed 3')
+	$(BIN)/python tools/fuzz.py $(ARGS)
 
 size:      ## lines of code by folder, adapter and language table
 	@$(PYTHON) tools/size.py

@@ -40,6 +40,8 @@ KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
     "ddr": ("live", 1.0, "B"),
 }
 
+MOST_EXTENDED = 32  # profiles, each of which extends the next
+
 _HOSTS = {
     "x86_64": "x86_64-linux-gnu",
     "amd64": "x86_64-linux-gnu",
@@ -215,7 +217,9 @@ def _chain(path: Path, problems: list[Problem]) -> tuple[ProfileFile, ...]:
         if parent is None:
             return tuple(files)
         base, wrong = _base(path, parent.value)
-        if base is not None and any(f.path.resolve() == base.resolve() for f in files):
+        if len(files) > MOST_EXTENDED:
+            wrong = f"more than {MOST_EXTENDED} profiles deep; let it extend one of them directly"
+        elif base is not None and any(f.path.resolve() == base.resolve() for f in files):
             wrong = f"circular: {' → '.join([*(f.path.name for f in reversed(files)), base.name])}"
         if base is None or wrong:
             problem = Problem(parent.line, "extends", wrong)

@@ -19,12 +19,18 @@ _CPP_KEYWORDS = (
 )
 CPP_KEYWORDS = C_KEYWORDS | frozenset(_CPP_KEYWORDS.split())
 # C library functions: a kernel or variable of that name would hide them or clash with their declaration.
-_C_LIBRARY = (
-    "abs acos asin atan ceil cos cosh erf exp exp2 expm1 fabs floor fma fmax fmin fmod j0 j1 jn y0 y1 yn gamma log "
-    "log1p log2 logb pow rint round remainder signbit sin sinh sqrt tan tanh trunc div exit free index isnan isinf "
-    "labs malloc memcpy memset printf rand signal sleep strlen time truncf expf logf sqrtf"
+_C_MATH_NAMES = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma "
+    "fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan "
+    "nearbyint nextafter pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc"
 )
-C_LIBRARY = frozenset(_C_LIBRARY.split())
+_C_LIBRARY = (
+    "abs j0 j1 jn y0 y1 yn gamma signbit isnan isinf isfinite div labs llabs exit abort atexit free malloc calloc "
+    "realloc memcpy memmove memset memcmp memchr printf puts putchar getchar scanf remove rename rand srand signal "
+    "raise sleep strlen strcpy strcat strcmp strchr strstr time clock index atoi atof atol strtol strtod getenv system "
+    "qsort bsearch"
+)
+C_LIBRARY = frozenset(_C_LIBRARY.split()) | {f"{n}{t}" for n in _C_MATH_NAMES.split() for t in ("", "f", "l")}
 
 # C99 name of each op of the math dialect (and of arith's IEEE-2008 ops), for double.
 C_MATH: Mapping[str, str] = {

@@ -124,7 +124,7 @@ def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
     try:
         replace(target, data, durable=True)
     except (OSError, ValueError) as e:  # ValueError: a path that no file can have
-        kept = "; the file that was there is unchanged" if isinstance(e, OSError) and target.is_file() else ""
+        kept = "; the file that was there is unchanged" if os.path.isfile(target) else ""
         raise ArtifactError(
             f"{target}: could not be written ({len(data)} bytes): {getattr(e, 'strerror', None) or e}{kept}; "
             "free space or choose another place"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,22 @@ SIZES: Mapping[str, Callable[[], onnx.ModelProto]] = {
 def test_sizes_are_refused_before_memory_is_taken(name: str) -> None:
     with pytest.raises(CuvilError, match=r"elements|GiB|×1 at|shape|Relu|opset|valid"):
         load_onnx(SIZES[name]())
+
+
+def test_attributes_that_crash_the_shape_inference_of_onnx() -> None:
+    """In a process of its own: at the commit before, a segmentation fault. A refused node was followed by inference."""
+    code = (
+        "import numpy as np, sys\nfrom tests.unit.onnx_oracle import node_model\n"
+        "from cuvil_hw.frontend.onnx import load_onnx\nfrom cuvil_hw.errors import Unsupported\n"
+        "x, i = np.zeros((5, 4), np.float32), np.zeros((3, 1), np.int64)\n"
+        "model = node_model('GatherND', [x, i], {}, 17, {1})\n"
+        "model.graph.node[0].attribute.add(name='batch_dims', type=2, i=-3)\n"
+        "try:\n    load_onnx(model)\nexcept Unsupported:\n    sys.exit(3)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(root)})  # fmt: skip
+    assert done.returncode == 3
 
 
 @pytest.mark.usefixtures("little_memory")

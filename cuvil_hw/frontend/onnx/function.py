@@ -43,7 +43,7 @@ def body_of(
         known = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if not known:
             return None
-        types = [_type(v).SerializeToString() for v in operands]
+        types = [tensor_type(v).SerializeToString() for v in operands]
         text = schema.get_context_dependent_function_with_opset_version(max(known), node.SerializeToString(), types)
         if not text:
             return None
@@ -58,7 +58,7 @@ def body_of(
     return body
 
 
-def _type(value: Value | None) -> onnx.TypeProto:
+def tensor_type(value: Value | None) -> onnx.TypeProto:
     if value is None:
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(_ELEMENT[value.dtype], value.shape)

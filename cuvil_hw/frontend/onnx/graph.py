@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.onnx import control, custom
 from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_batch
-from cuvil_hw.frontend.onnx.function import body_of, missing
+from cuvil_hw.frontend.onnx.function import body_of, missing, tensor_type
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs, other_batch
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
@@ -22,7 +21,7 @@ from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
 from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
-from cuvil_hw.ops.base import ShapeError
+from cuvil_hw.ops.base import ShapeError, too_large
 from cuvil_hw.ops.custom import for_onnx
 from cuvil_hw.quoting import visible
 from cuvil_hw.shapes import size
@@ -76,7 +75,6 @@ def load_onnx(
         versions={("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import},
         emitter=Emitter(builder),
         refusals=Refusals(),
-        inferred=cache(lambda: _inferred_types(proto, types)),
         budget=Budget(),
         max_trips=max_trips,
     )
@@ -108,7 +106,7 @@ def _convert_graph(graph: onnx.GraphProto, scope: Scope) -> None:
     for node in nodes:
         results = _convert(node, used, scope)
         if results is None:
-            inferred = scope.inferred()
+            inferred = _inferred(node, scope)
             results = [scope.emitter.placeholder(inferred[o]) if o in inferred else None for o in node.output]
         scope.values.update(zip(node.output, results, strict=False))
 
@@ -273,28 +271,34 @@ def _fold(
     return [found[o] if o else emitter.const(0, "f32") for o in node.output]
 
 
-def _inferred_types(proto: onnx.ModelProto, inputs: Sequence[tuple[str, TensorType]]) -> dict[str, TensorType]:
-    """Static types by ONNX's shape inference, for the checks after a refused node; empty where it fails."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    types = dict(inputs)
-    for info in copy.graph.input:
-        if info.name in types:
-            dims = info.type.tensor_type.shape
-            del dims.dim[:]
-            for extent in types[info.name].shape:
-                dims.dim.add().dim_value = extent
-    del copy.graph.value_info[:]
+def _inferred(node: onnx.NodeProto, scope: Scope) -> dict[str, TensorType]:
+    """Static types of a refused node's outputs by ONNX's own inference, for the checks after it; empty where it fails.
+
+    That inference is native code, which reads outside its arrays for attributes such as a negative `batch_dims`: it
+    sees one node at a time, and none with a graph or with a number that is no extent and no axis from the front."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = scope.versions.get(domain, 0)
+    numbers = [i for a in node.attribute for i in (a.i, *a.ints)]
+    known = {name: scope.values.get(name) for name in node.input if name}
+    if any(a.HasField("g") or a.graphs for a in node.attribute) or not all(0 <= i < 1 << 31 for i in numbers):
+        return {}
+    types = {name: tensor_type(v) for name, v in known.items() if v is not None}
+    if len(types) != len(known):
+        return {}
     try:
-        copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        opsets = [onnx.helper.make_opsetid(d, v) for d, v in scope.versions.items()]
+        made = onnx.shape_inference.infer_node_outputs(schema, node, types, opset_imports=opsets)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, ValueError, RuntimeError, KeyError):
         return {}
     found: dict[str, TensorType] = {}
-    for info in [*copy.graph.value_info, *copy.graph.output]:
-        tensor = info.type.tensor_type
-        known = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
-        if known and tensor.elem_type in DTYPES and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            found[info.name] = TensorType(tuple(int(d.dim_value) for d in tensor.shape.dim), DTYPES[tensor.elem_type])
+    for name, info in made.items():
+        tensor = info.tensor_type
+        known_type = info.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
+        if known_type and tensor.elem_type in DTYPES and all(d.HasField("dim_value") for d in tensor.shape.dim):
+            kind = TensorType(tuple(int(d.dim_value) for d in tensor.shape.dim), DTYPES[tensor.elem_type])
+            if min(kind.shape, default=0) >= 0 and not too_large(kind):
+                found[name] = kind
     return found
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.onnx.node import Emitter, Value
-from cuvil_hw.types import TensorType
 
 # Nodes that a model may grow to when its loops are unrolled and its functions expanded.
 MOST_NODES = 200_000
@@ -46,15 +45,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Scope:
-    """`values`: by ONNX name, None after a refusal. `inferred`: types by ONNX' own inference, for nodes after one.
-    `max_trips`: of loops whose end depends on values."""
+    """`values`: by ONNX name, None after a refusal. `max_trips`: of loops whose end depends on values."""
 
     name: str
     values: dict[str, Value | None]
     versions: Mapping[str, int]
     emitter: Emitter
     refusals: Refusals
-    inferred: Callable[[], Mapping[str, TensorType]]
     budget: Budget
     max_trips: int | None = None
 
@@ -66,8 +63,8 @@ class Scope:
 
     def inner(self) -> Scope:
         """For a graph inside a node: sees the names outside, and keeps its own and its refusals to itself."""
-        return replace(self, values=dict(self.values), refusals=Refusals(), inferred=dict)
+        return replace(self, values=dict(self.values), refusals=Refusals())
 
     def body(self, values: Mapping[str, Value], versions: Mapping[str, int]) -> Scope:
         """For a function's body, which sees only its parameters."""
-        return replace(self, values=dict(values), versions=versions, refusals=Refusals(), inferred=dict)
+        return replace(self, values=dict(values), versions=versions, refusals=Refusals())
