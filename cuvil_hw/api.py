@@ -89,7 +89,8 @@ def compile(
     `model`: a torch.nn.Module, an ExportedProgram, an onnx.ModelProto or the path of an .onnx file. `target`: name or
     alias of a built-in profile, the path of a profile (.yaml), or a Profile. `example_inputs`: for an nn.Module, what
     its forward is called with: an array, a tuple with one entry per positional argument, or a mapping by names of
-    parameters; entries may be nested. They fix shapes, dtypes and Python values. `calibration`: representative inputs
+    parameters; entries may be nested. They fix shapes, dtypes and Python values; of an ONNX model, the shapes that its
+    file leaves open. `calibration`: representative inputs
     for quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples (calls, in the
     form of `example_inputs`, where these are nested), or saved Statistics. `precision`: "float32", "int8" (int2…int8)
     or "fixed<W,I>"; None takes a quantized model as it is, quantizes a float model to the profile's precision if

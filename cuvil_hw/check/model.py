@@ -73,6 +73,9 @@ def check(
     precision: str | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    state: Mapping[str, str] | None = None,
+    max_trips: int | None = None,
 ) -> Check:
     """What compiling a model would meet, without running any tool.
 
@@ -83,7 +86,7 @@ def check(
     named = (targets,) if isinstance(targets, str | Path | Profile) else targets
     profiles = usual_targets() if named is None else [load_profile(t) for t in named]
     try:
-        program = api.import_model(model, example_inputs, shapes, None)
+        program = api.import_model(model, example_inputs, shapes, None, constants, state, max_trips)
     except Unsupported as e:
         return Check(str(model) if isinstance(model, str | Path) else type(model).__name__, refused=e.refusals)
     layers = tuple(_layers(program))

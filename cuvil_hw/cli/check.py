@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cuvil_hw.cli.model import HELP, Example, Trust, open_model
 from cuvil_hw.cli.output import console, print_json, read_arrays, show_table
 from cuvil_hw.cli.several import targets_of
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_model(
-    model: Annotated[Path, typer.Argument(help="An .onnx file.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help=HELP, show_default=False)],
     target: Annotated[
         str | None,
         typer.Option("--target", "-t", help="Targets a,b,c (names or .yaml files).", show_default="one of each kind"),
@@ -26,10 +27,15 @@ def check_model(
     calibration: Annotated[
         Path | None, typer.Option(help="Representative inputs: .npy (N, …), or .npz by input name.")
     ] = None,
+    example: Annotated[list[Path] | None, Example] = None,
     precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
     shape: Annotated[
         list[str] | None, typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224.")
     ] = None,
+    constant: Annotated[list[str] | None, typer.Option(help="An input made constant: name=16000.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="State kept between calls: in=out.")] = None,
+    max_trips: Annotated[int | None, typer.Option(help="Bound of loops whose end depends on values.")] = None,
+    trust: Annotated[bool, Trust] = False,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer with its shapes.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -41,16 +47,22 @@ def check_model(
     Example: cuvil check kws.onnx --target pynq-z2,cpu
     """
     from cuvil_hw.api import needs_compiler
-    from cuvil_hw.cli.compile import parse_shape
+    from cuvil_hw.cli.compile import parse_constant, parse_pair, parse_shape
 
     with needs_compiler("check a model"):
         from cuvil_hw.check import check
+    data = read_arrays(calibration) if calibration is not None else None
+    opened = open_model(model, example, data, trust)
     found = check(
-        str(model),
+        opened.model,
         targets_of(target) if target is not None else None,
-        calibration=read_arrays(calibration) if calibration is not None else None,
-        precision=precision,
+        opened.example_inputs,
+        data,
+        precision,
         shapes=dict(parse_shape(text) for text in shape or ()),
+        constants=dict(parse_constant(text) for text in constant or ()),
+        state=dict(parse_pair(text) for text in state or ()),
+        max_trips=max_trips,
     )
     if json:
         print_json(to_json(found))

@@ -7,25 +7,33 @@ from typing import Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.compile import parse_constant, parse_shape
+from cuvil_hw.cli.compile import parse_constant, parse_pair, parse_shape
+from cuvil_hw.cli.model import Example, Trust, open_model
 from cuvil_hw.cli.output import print_json, read_array, read_arrays, show_table
 from cuvil_hw.cli.several import compile_for, targets_of
 from cuvil_hw.errors import CuvilError
 
 
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Several .cuvil files, or one .onnx file.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="Several .cuvil files, or one model as for compile.", show_default=False)
+    ],
     target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Targets to compile the .onnx file for: a,b,c.")
+        str | None, typer.Option("--target", "-t", help="Targets to compile the model for: a,b,c.")
     ] = None,
     inputs: Annotated[
         list[Path] | None, typer.Option("--input", "-i", help="x.npy, once per input; the outputs are compared.")
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="The class of each input, .npy: accuracies are shown.")] = None,
     calibration: Annotated[Path | None, typer.Option(help="Inputs for quantization: .npy, or .npz by name.")] = None,
+    example: Annotated[list[Path] | None, Example] = None,
     precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an open input: name=1,3,224,224.")] = None,
     constant: Annotated[list[str] | None, typer.Option(help="An input made constant: name=16000.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="State kept between calls: in=out.")] = None,
+    max_trips: Annotated[int | None, typer.Option(help="Bound of loops whose end depends on values.")] = None,
+    interface: Annotated[str | None, typer.Option(help="Device to run on: hw, sim, sim-count or null.")] = None,
+    trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare artifacts, or the targets of one model: size, estimates, resources, outputs, accuracy.
@@ -41,26 +49,34 @@ def compare(
     if labels is not None and not inputs:
         raise typer.BadParameter("--labels are those of inputs; give them with --input")
     if target is None:
-        if calibration is not None or precision is not None or shape or constant:
+        given = (calibration, example, precision, shape, constant, state, max_trips)
+        if any(option not in (None, []) for option in given):
             raise typer.BadParameter(
-                "--calibration, --precision, --shape and --constant go with --target and an .onnx file"
+                "--calibration, --example, --precision, --shape, --constant, --state and --max-trips go with --target "
+                "and a model"
             )
-        if any(path.suffix == ".onnx" for path in files):
-            raise typer.BadParameter("an .onnx file needs --target")
+        if any((path.suffix != ".cuvil" and not path.exists()) or path.suffix in (".onnx", ".pt2") for path in files):
+            raise typer.BadParameter("a model needs --target")
         if len(files) < 2:
-            raise typer.BadParameter("give two .cuvil files or more, or an .onnx file and --target a,b,c")
-        programs = {label: Executable(artifact.read(path)) for label, path in _labelled(files).items()}
+            raise typer.BadParameter("give two .cuvil files or more, or a model and --target a,b,c")
+        programs = {label: Executable(artifact.read(path), interface) for label, path in _labelled(files).items()}
         rows = [side_by_side.row_of(label, program) for label, program in programs.items()]
     else:
         if len(files) != 1:
-            raise typer.BadParameter("--target goes with one .onnx file")
+            raise typer.BadParameter("--target goes with one model")
+        data = read_arrays(calibration) if calibration is not None else None
+        opened = open_model(files[0], example, data, trust)
         options: dict[str, Any] = {
-            "calibration": read_arrays(calibration) if calibration is not None else None,
+            "example_inputs": opened.example_inputs,
+            "calibration": data,
             "precision": precision,
             "shapes": dict(parse_shape(text) for text in shape or ()),
             "constants": dict(parse_constant(text) for text in constant or ()),
+            "state": dict(parse_pair(text) for text in state or ()),
+            "max_trips": max_trips,
+            "interface": interface,
         }
-        made = compile_for(files[0], targets_of(target), options)
+        made = compile_for(opened.model, opened.file.name, targets_of(target), options)
         programs = made.programs
         rows = [
             side_by_side.failure(label, result, made.seconds.get(label))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cuvil_hw.cli.model import HELP, Example, Opened, Trust, open_model
 from cuvil_hw.cli.output import (
     check_outputs,
     console,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def compile_model(
-    model: Annotated[Path, typer.Argument(help="An .onnx file.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help=HELP, show_default=False)],
     target: Annotated[
         str,
         typer.Option(
@@ -47,6 +48,7 @@ def compile_model(
     calibration: Annotated[
         Path | None, typer.Option(help="Representative inputs for quantization: .npy (N, …), or .npz by input name.")
     ] = None,
+    example: Annotated[list[Path] | None, Example] = None,
     precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
     shape: Annotated[
@@ -74,9 +76,10 @@ def compile_model(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
+    trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compile an ONNX model for a target, or for several, with one import and one calibration.
+    """Compile an ONNX or PyTorch model for a target, or for several, with one import and one calibration.
 
     With several targets, those that can't be compiled for are listed, and the exit code is 1.
 
@@ -84,8 +87,11 @@ def compile_model(
     """
     from cuvil_hw import api
 
+    data = read_arrays(calibration) if calibration is not None else None
+    opened = open_model(model, example, data, trust)
     options: dict[str, Any] = {
-        "calibration": read_arrays(calibration) if calibration is not None else None,
+        "example_inputs": opened.example_inputs,
+        "calibration": data,
         "precision": precision,
         "name": name,
         "shapes": parse_shapes(shape or (), dim or ()),
@@ -99,13 +105,13 @@ def compile_model(
             raise typer.BadParameter("--report and --sources go with one target; see `cuvil report` for the others")
         if dim or constraint:
             raise typer.BadParameter("--dim and --constraint go with one target")
-        compile_several(model, targets_of(target), output if output is not None else Path(), options, json)
+        compile_several(opened, targets_of(target), output if output is not None else Path(), options, json)
         return
-    path = output if output is not None else Path(f"{model.stem}.cuvil")
+    path = output if output is not None else Path(f"{opened.file.stem}.cuvil")
     files = [Path(text.rpartition("=")[2]) for text in constant or ()]
-    check_outputs([path, report], [model, calibration, Path(target), *files])
+    check_outputs([path, report], [opened.file, calibration, Path(target), *files, *(example or ())])
     with progress(f"{model.name} → {target}") as step:
-        executable = api.compile(str(model), target, constraints=tuple(constraint or ()), progress=step, **options)
+        executable = api.compile(opened.model, target, constraints=tuple(constraint or ()), progress=step, **options)
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
     if report is not None:
@@ -141,7 +147,9 @@ def _held(executable: Executable | DynamicExecutable) -> str | None:
     return f"the artifact runs {', '.join(found['sizes'])}; {others}list more in --dim, as in batch=1:64:1,8"
 
 
-def compile_several(model: Path, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool) -> None:
+def compile_several(
+    opened: Opened, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool
+) -> None:
     """Write an artifact for each target and show them side by side."""
     from cuvil_hw.report import compare
 
@@ -149,7 +157,7 @@ def compile_several(model: Path, targets: Sequence[str], folder: Path, options: 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise CuvilError(f"{folder}: can't be made: {e.strerror or e}; choose another folder") from e
-    made = compile_for(model, targets, options)
+    made = compile_for(opened.model, opened.file.name, targets, options)
     rows, written, errors = [], {}, {}
     for label, result in made.results.items():
         seconds = made.seconds.get(label)
@@ -157,7 +165,7 @@ def compile_several(model: Path, targets: Sequence[str], folder: Path, options: 
             rows.append(compare.failure(label, result, seconds))
             errors[label] = result
         else:
-            path = folder / file_of(model.stem, label)
+            path = folder / file_of(opened.file.stem, label)
             result.save(path)
             written[label] = path
             rows.append(compare.row_of(label, result, seconds))

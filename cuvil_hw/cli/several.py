@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cuvil_hw.cli.output import progress
@@ -31,14 +30,15 @@ def targets_of(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def compile_for(model: Path, targets: Sequence[str], options: Mapping[str, Any]) -> Compiled:
-    """Compile for every target that can be compiled for; `options` are those of api.compile_all. Raises CuvilError when
+def compile_for(model: Any, title: str, targets: Sequence[str], options: Mapping[str, Any]) -> Compiled:
+    """Compile for every target that can be compiled for; `title`: what is shown meanwhile; `options` are those of
+    api.compile_all. Raises CuvilError when
     the model or its calibration data is at fault."""
     from cuvil_hw import api
 
     made = Compiled()
     started: dict[str, float] = {}
-    with progress(model.name) as bar:
+    with progress(title) as bar:
 
         def watch(label: str) -> Callable[[str, int, int], None]:
             started[label] = time.perf_counter()
@@ -49,7 +49,7 @@ def compile_for(model: Path, targets: Sequence[str], options: Mapping[str, Any])
             if label in started:
                 made.seconds[label] = time.perf_counter() - started[label]
 
-        api.compile_all(str(model), targets, progress=watch, done=done, **options)
+        api.compile_all(model, targets, progress=watch, done=done, **options)
     made.results = dict(sorted(made.results.items(), key=lambda found: isinstance(found[1], CuvilError)))
     return made
 

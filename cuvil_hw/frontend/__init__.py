@@ -52,13 +52,15 @@ def load(
         except ModuleNotFoundError as e:
             raise _missing(e, "torch", "import a PyTorch model") from e
         return load_torch(model, example_inputs, shapes=static_shapes(shapes), max_trips=max_trips)
-    if example_inputs is not None:
-        raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (1, 3, 32, 32)}")
     try:
         from cuvil_hw.frontend.onnx import load_onnx
+        from cuvil_hw.frontend.onnx.example import example_shapes
     except ModuleNotFoundError as e:
         raise _missing(e, "onnx", "import an ONNX model") from e
-    return load_onnx(model, shapes=static_shapes(shapes), constants=constants, max_trips=max_trips)
+    fixed = static_shapes(shapes)
+    if example_inputs is not None:
+        fixed = example_shapes(model, example_inputs, constants or ()) | fixed
+    return load_onnx(model, shapes=fixed, constants=constants, max_trips=max_trips)
 
 
 def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
@@ -113,7 +115,7 @@ def load_open(
             raise _missing(e, "torch", "import a PyTorch model") from e
         return open_torch(model, example_inputs, shapes or {}, constraints, name, max_trips)
     if example_inputs is not None:
-        raise CuvilError("example_inputs is for torch modules; an ONNX model takes shapes={'input': (B, 3, 32, 32)}")
+        raise CuvilError("example inputs fix the shapes of an ONNX model; give those that stay open by name instead")
     try:
         from cuvil_hw.frontend.onnx.open import open_onnx
     except ModuleNotFoundError as e:
@@ -137,7 +139,7 @@ def _kind(model: Any) -> str:
         if suffix in (".pt", ".pth", ".ckpt", ".bin"):
             hint = "; such a file holds weights: build the module in Python, load_state_dict, give the module"
         elif suffix == ".pt2":
-            hint = "; give the result of torch.export.load(path)"
+            hint = "; give the result of torch.export.load(path), if you trust the file: loading may run what it holds"
         raise CuvilError(f"can't load {str(model)!r}: a model is {_ACCEPTED}{hint}")
     module = imported_class("torch.nn", "Module")
     if module is not None and isinstance(model, type) and issubclass(model, module):

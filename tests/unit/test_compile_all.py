@@ -227,9 +227,9 @@ def test_compare_targets_of_a_model(model: Path, capsys: pytest.CaptureFixture[s
     ("arguments", "message"),
     [
         (["a.cuvil"], "two .cuvil files or more"),
-        (["a.onnx", "b.onnx"], "an .onnx file needs --target"),
+        (["a.onnx", "b.onnx"], "a model needs --target"),
         (["a.cuvil", "b.cuvil", "--precision", "int8"], "go with --target"),
-        (["a.onnx", "b.onnx", "-t", "cpu"], "--target goes with one .onnx file"),
+        (["a.onnx", "b.onnx", "-t", "cpu"], "--target goes with one model"),
         (["a.cuvil", "b.cuvil", "--labels", "y.npy"], "give them with --input"),
         (["a.cuvil", "a.cuvil"], "the same file is given twice"),
     ],
