@@ -144,11 +144,11 @@ def test_examples_fix_the_shapes_that_an_onnx_file_leaves_open() -> None:
         assert np.array_equal(program(x, n), x + 3)
     fixed = cuvil.compile(model, "cpu", x, constants={"n": 3})
     assert np.array_equal(fixed(x), x + 3)
-    with pytest.raises(cuvil.InputError, match="1 given, .*g.* has 2 inputs: x, n"):
+    with pytest.raises(cuvil.InputError, match=r"1 given, .*g.* has 2 inputs: x, n"):
         cuvil.compile(model, "cpu", x)
     with pytest.raises(cuvil.InputError, match="has no input 'z'; it has x, n"):
         cuvil.compile(model, "cpu", {"z": x})
-    with pytest.raises(cuvil.InputError, match="input 'x' of .* is f32, the example is int64"):
+    with pytest.raises(cuvil.InputError, match=r"input 'x' of .* is f32, the example is int64"):
         cuvil.compile(model, "cpu", (n, n))
 
 
