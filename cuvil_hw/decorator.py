@@ -29,11 +29,11 @@ Target = str | Path | Profile
 
 @dataclass(frozen=True)
 class _Variant:
-    """A compilation: for which arguments and captured values, and what it is. `kept`: objects whose ids stand in `key`;
-    `executable`: an Executable, None where the result depends on no array."""
+    """A compilation: for which arguments, and what it is, which says what it read besides them. `kept`: objects whose
+    ids stand in `key`; `executable`: an Executable, None where the result depends on no array."""
 
     key: Any
-    kept: Mapping[int, Any]
+    kept: Mapping[tuple[int, bool], Any]
     traced: Traced
     executable: Any
 
@@ -90,11 +90,11 @@ class CompiledFunction(Generic[P, R]):
         return f"<compiled {self.__wrapped__!r} for {self.options.target}>"
 
     def _variant(self, given: Arguments) -> _Variant:
-        kept: dict[int, Any] = {}
-        key = _key(self.__wrapped__, given, kept)
+        kept: dict[tuple[int, bool], Any] = {}
+        key = _key(given, kept)
         with self._compiling:
-            for variant in self._variants:
-                if variant.key == key:
+            for variant in reversed(self._variants):
+                if variant.key == key and variant.traced.reads.unchanged():
                     return variant
             traced = _traced(self.__wrapped__, given, self.options)
             executable = None
@@ -220,15 +220,16 @@ def _ahead(function: Callable[..., Any], examples: Any, options: Options) -> Any
     return api.compile(result.called_as(function, given, traced), options.target, **options.others)
 
 
-def _key(function: Callable[..., Any], given: Arguments, kept: dict[int, Any]) -> Any:
+def _key(given: Arguments, kept: dict[tuple[int, bool], Any]) -> Any:
     from cuvil_hw.frontend.python.captured import fingerprint
+    from cuvil_hw.frontend.python.reads import environment
 
     arrays = set(given.inputs)
     leaves = tuple(
         (type(x).__name__, tuple(x.shape), str(x.dtype)) if i in arrays else fingerprint(x, kept)
         for i, x in enumerate(given.leaves)
     )
-    return given.spec, leaves, fingerprint(function, kept)
+    return given.spec, leaves, environment()
 
 
 def _as_python(error: GuardError, traced: Traced) -> Exception:

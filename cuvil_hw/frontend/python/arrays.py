@@ -91,6 +91,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     they depend on no input. `alive`: shared by arrays that share memory, False once something else is written.
     """
 
+    traced = True
+
     def __init__(
         self, tensor: torch.Tensor, known: Known | None = None, alive: list[bool] | None = None, scalar: bool = False
     ) -> None:
@@ -239,7 +241,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array(tensor.clone() if tensor is self.tensor else tensor, known, scalar=self.scalar)
 
     def item(self, *index: int) -> Any:
-        value = self[index] if index else self.reshape(())
+        value = Array.of(self[index] if index else self.reshape(()))
         kind = {"b": bool, "f": float}.get(value.dtype.kind, int)
         if value.known is not None:
             return np.asarray(value.known).item()

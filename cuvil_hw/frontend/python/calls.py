@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import math
 import types
 from collections.abc import Callable, Iterator
@@ -70,6 +71,7 @@ def converted(function: Any) -> Any:
         return function
     from cuvil_hw.frontend.python import helpers
 
+    current().reads.function(function)
     source = read(function)
     return made(rebuilt(function, source, rewritten(source.node), helpers), function.__name__)
 
@@ -93,6 +95,7 @@ def call(f: Any, /, *args: Any, **kwargs: Any) -> Any:
         if f.__dict__.get("__cuvil__") or of_user(f):
             return _of_user(converted(f), args, kwargs)
     elif isinstance(f, torch.nn.Module):
+        current().reads.used(f)
         with patched(f):
             return f(*args, **kwargs)
     elif isinstance(f, functools._lru_cache_wrapper):
@@ -135,6 +138,7 @@ def _library(f: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(f, "__name__", type(f).__name__)
     libraries.check(f)
     owner = getattr(f, "__self__", None)
+    current().reads.used([owner, *args, *kwargs.values()])
     if isinstance(owner, torch.Tensor):
         return _torch(f, name, args, kwargs, owner)
     if isinstance(owner, list | dict | set) or type(owner).__name__ == "deque":
@@ -150,7 +154,10 @@ def _library(f: Any, args: Any, kwargs: Any) -> Any:
         return _torch(f, name, args, kwargs, args[0] if args else None)
     if isinstance(owner, str) and _traced((args, kwargs)):
         refuse(f"str.{name}", "a text can't hold values that depend on tensors")
-    return _owned(f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()}))
+    result = f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()})
+    if isinstance(f, type):
+        current().reads.born(result)
+    return _owned(result)
 
 
 def _owned(value: Any) -> Any:
@@ -401,7 +408,8 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     str: _text(str),
     repr: _text(repr),
     format: _text(format),
-    getattr: lambda o, n, *d: attribute(o, n) if hasattr(o, n) or not d else d[0],
+    getattr: lambda o, n, *d: attribute(o, n) if _has(o, n) or not d else d[0],
+    hasattr: lambda o, n: _has(o, n),
     setattr: _refused("setattr", "a compiled function can't change attributes; return the new value"),
     print: _refused("print", "a compiled program can't print; return the value"),
     open: _refused("open", "a compiled program can't read or write files; pass the data as an argument"),
@@ -411,8 +419,18 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _has(owner: Any, name: str) -> bool:
+    current().reads.attribute(owner, name)
+    return hasattr(owner, name)
+
+
 def attribute(owner: Any, name: str) -> Any:
     """`owner.name`."""
+    current().reads.attribute(owner, name)
+    found = inspect.getattr_static(type(owner), name, None)
+    if isinstance(found, property) and of_user(found.fget):
+        current().reads.attribute(type(owner), name)
+        return call(found.fget, owner)
     if isinstance(owner, torch.Tensor) and name in ("data", "grad"):
         refuse(f".{name}", "isn't supported in a compiled function")
     value = _POW if owner is math and name == "pow" else getattr(owner, name)

@@ -198,6 +198,7 @@ def get_item(owner: Any, index: Any) -> Any:
         if isinstance(owner, list | tuple):
             refuse("a subscript", f"chooses from a {type(owner).__name__} by a value read from tensors; stack it first")
         refuse("a subscript", f"looks up a value read from tensors in a {type(owner).__name__}")
+    current().reads.used(owner)
     return outside(owner[index], "")
 
 

@@ -173,6 +173,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _within(a: Any, b: Any) -> Any:
     """`a in b`."""
+    current().reads.used([a, b])
     if isinstance(b, list | tuple) and any(isinstance(x, torch.Tensor | Array | Number) for x in (a, *b)):
         return as_value(any_of(*(lambda x=x: a == x for x in b)))
     if isinstance(b, Array):
@@ -272,6 +273,7 @@ def _counting(r: TracedRange) -> Iterator[tuple[Any, Any]]:
 def listed(values: Any) -> Any:
     if isinstance(values, Array | torch.Tensor) and not values.ndim:
         raise TypeError("iteration over a 0-d array or tensor")
+    current().reads.used(values)
     return values
 
 

@@ -21,6 +21,7 @@ from cuvil_hw.frontend.python.calls import call
 from cuvil_hw.frontend.python.check import check
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
+from cuvil_hw.frontend.python.reads import Reads, watched
 from cuvil_hw.frontend.python.source import Function, is_library, place
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
 from cuvil_hw.frontend.torch.errors import reason
@@ -44,12 +45,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Traced:
-    """`leaves`, `spec`: the result; `errors`: the exception that Python would raise, by the message of its guard."""
+    """`leaves`, `spec`: the result; `errors`: the exception that Python would raise, by the message of its guard;
+    `reads`: what the function read from outside."""
 
     program: Program
     leaves: tuple[Leaf, ...]
     spec: Any
     errors: Mapping[str, type[Exception]]
+    reads: Reads
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class _Body(torch.nn.Module):
             raise
 
     def run(self, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-        with tracing(Trace(self.max_trips)) as trace:
+        with tracing(Trace(self.max_trips)) as trace, watched(trace.reads):
             self.record.trace = trace
             values, tensors = list(self.given.leaves), []
             for position, tensor in zip(self.given.inputs, inputs, strict=True):
@@ -127,6 +130,7 @@ class _Body(torch.nn.Module):
             for container in _containers((args, kwargs)):
                 outer(container, "an argument")
             versions = [t._version for t in tensors]
+            trace.reads.function(self.function)
             result = call(self.function, *args, **kwargs)
             outputs = self.take_apart(result, tensors)
             self.record.written = [i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v]
@@ -237,7 +241,8 @@ def _described(program: Program, body: _Body, trace: Trace, given: Arguments) ->
     writes = [Write(given.names[i], n) for i, n in zip(body.record.written, written, strict=True)]
     calling = Calling(guards=(*guards, *program.calling.guards), writes=tuple(writes))
     errors = {c.message: c.error for c in trace.checks if c.error is not None}
-    return Traced(replace(program, calling=calling), tuple(body.record.leaves), body.record.spec, errors)
+    leaves = tuple(body.record.leaves)
+    return Traced(replace(program, calling=calling), leaves, body.record.spec, errors, trace.reads)
 
 
 __all__ = ["MAX_TRIPS", "Arguments", "Leaf", "Traced", "arguments", "call", "is_array", "is_tracing", "trace_function"]

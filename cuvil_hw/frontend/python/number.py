@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ class Number:
 
     tensor: torch.Tensor
     kind: type
+    traced: ClassVar[bool] = True
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

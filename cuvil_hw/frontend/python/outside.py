@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ _BUILTINS = {name: getattr(builtins, name) for name in ("max", "min")}
 
 
 def outer(value: Any, name: str) -> Any:
-    """A global, or a variable of a scope around the function."""
+    """A global, or a variable of a scope around the function, which is read with the function itself."""
+    frame = sys._getframe(1)
+    if name not in frame.f_code.co_freevars:
+        current().reads.name(frame.f_globals, name)
     if name in _BUILTINS and value is getattr(builtins, name):
         return _BUILTINS[name]
     if isinstance(value, list | dict | set):

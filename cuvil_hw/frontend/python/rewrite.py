@@ -210,6 +210,9 @@ class _Rewriter(ast.NodeTransformer):
         made = self.visit(s)
         return made if isinstance(made, list) else [made]
 
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        return self.placed(ast.Starred(helper("listed", self.visit(node.value)), node.ctx), node)
+
     def nested(self, s: ast.FunctionDef) -> list[ast.stmt]:
         inner = _Rewriter([*assigned(s.body), *parameters(s.args)], self)
         args = self.visit(s.args)
@@ -275,6 +278,8 @@ class _Rewriter(ast.NodeTransformer):
             plain = self.target(target, sets, f"__cvt{n}_{i}_")
             if isinstance(target, ast.Subscript):
                 out += [self.set_item(target, load(whole))]
+            elif isinstance(target, ast.Tuple | ast.List):
+                out += [ast.Assign([plain], helper("listed", load(whole))), *sets]
             else:
                 out += [ast.Assign([plain], load(whole)), *sets]
         return out

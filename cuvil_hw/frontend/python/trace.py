@@ -15,6 +15,7 @@ import torch
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE, Conditions
+from cuvil_hw.frontend.python.reads import Reads
 from cuvil_hw.frontend.python.source import is_library
 
 
@@ -43,7 +44,7 @@ class Trace:
     exception was raised. `frozen`: memory that the function may not change, by what it is. `merges`, `selected`,
     `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
     made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by id, holding the
-    object. `flags`: truth of tensors by id and version."""
+    object. `flags`: truth of tensors by id and version. `reads`: what was read from outside."""
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)
@@ -58,6 +59,7 @@ class Trace:
     merges: list[Merge] = field(default_factory=list)
     roots: dict[int, dict[int, tuple[torch.Tensor, int]]] = field(default_factory=dict)
     keep: list[Any] = field(default_factory=list)
+    reads: Reads = field(default_factory=Reads)
 
     def never(self, node: int) -> bool:
         """Whether a condition can't hold here."""

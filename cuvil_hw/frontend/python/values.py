@@ -73,6 +73,7 @@ def truth(value: Any, seen: dict[int, int] | None = None) -> int:
         if constant(tensor):
             return TRUE if bool(tensor) else FALSE
         return current().conditions.atom(_flag(tensor))
+    current().reads.used(value)
     return TRUE if value else FALSE
 
 

@@ -1,0 +1,205 @@
+"""What a trace reads from outside: recorded as it is read, and read again at each call to see whether it has changed.
+
+Rewritten code reads names and attributes through helpers, which record them. Code of the user's that runs as it is
+(operators and constructors of the user's classes, hooks, descriptors) may read all that its globals, its variables and
+its arguments hold: that is recorded when such code is entered. So is all that is in an object with which a function of
+a library is called.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+import types
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuvil_hw.frontend.python.captured import Kept, fingerprint, is_opaque, is_traced, is_users
+from cuvil_hw.frontend.python.source import HELPERS, is_library, of_user
+
+_OURS = "__cv"  # prefix of variables that rewriting makes
+
+
+class _Missing:
+    """Itself stands for what isn't there."""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A global of a function, or a builtin."""
+
+    scope: dict[str, Any]
+    name: str
+
+    def now(self) -> Any:
+        return self.scope.get(self.name, getattr(builtins, self.name, _Missing))
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    owner: Any
+    name: str
+
+    def now(self) -> Any:
+        try:
+            return getattr(self.owner, self.name, _Missing)
+        except Exception:  # a descriptor of a library may raise anything: what was read isn't there any more
+            return _Missing
+
+
+@dataclass(frozen=True)
+class _Value:
+    value: Any
+
+    def now(self) -> Any:
+        return self.value
+
+
+_Read = _Name | _Attribute | _Value
+
+
+@dataclass
+class Reads:
+    """In the order made: reading something may tell what is read next. `_born`: objects that the function makes."""
+
+    _made: dict[Hashable, tuple[_Read, bool, Any]] = field(default_factory=dict)
+    _begun: set[Hashable] = field(default_factory=set)
+    _seen: Kept = field(default_factory=dict)
+    _born: dict[int, Any] = field(default_factory=dict)
+
+    def unchanged(self) -> bool:
+        """Whether all of it would be read as it was."""
+        seen: Kept = {}
+        return all(fingerprint(read.now(), seen, deep) == then for read, deep, then in self._made.values())
+
+    def name(self, scope: dict[str, Any], name: str, deep: bool = False) -> None:
+        self._add(("name", id(scope), name, deep), _Name(scope, name), deep)
+
+    def attribute(self, owner: Any, name: str) -> None:
+        """`owner.name`; where reading it runs code of the user's, all that this may read."""
+        library = isinstance(owner, types.ModuleType) and _is_library(owner)
+        if isinstance(owner, torch.Tensor | np.ndarray) or is_traced(owner) or library:
+            return
+        if runs_code(type(owner), name):
+            self.used([owner, type(owner)])
+        elif id(owner) in self._born:
+            self._attribute(type(owner), name)
+        else:
+            self._attribute(owner, name)
+
+    def _attribute(self, owner: Any, name: str, deep: bool = False) -> None:
+        self._add(("attribute", id(owner), name, deep), _Attribute(owner, name), deep)
+
+    def function(self, function: Any) -> None:
+        """A function that is called: its code, defaults and closure."""
+        self._add(("function", id(function)), _Value(function), False)
+
+    def used(self, value: Any) -> None:
+        """A value that code takes which reads what it likes. (What isn't opaque was recorded when it was read.)"""
+        if isinstance(value, list | tuple | set | frozenset):
+            for part in value:
+                self.used(part)
+        elif isinstance(value, dict):
+            self.used(list(value.values()))
+        elif id(value) not in self._born and (is_users(value) if isinstance(value, type) else is_opaque(value)):
+            self._all(value)
+
+    def born(self, value: Any) -> None:
+        """An object that the function makes is nothing from outside."""
+        self._born[id(value)] = value
+
+    def _all(self, value: Any) -> None:
+        self._add(("all", id(value)), _Value(value), True)
+
+    def _add(self, key: Hashable, read: _Read, deep: bool) -> None:
+        if key in self._begun:
+            return
+        self._begun.add(key)
+        now = read.now()
+        self._made[key] = read, deep, fingerprint(now, self._seen, deep)
+
+    def entered(self, frame: types.FrameType) -> None:
+        """Code of the user's that runs as it is."""
+        code, scope = frame.f_code, frame.f_globals
+        for name, value in frame.f_locals.items():
+            if name in code.co_freevars and not name.startswith(_OURS) and not is_traced(value):
+                self._all(value)
+            elif code.co_name == "__init__" and name == code.co_varnames[0]:
+                self.born(value)
+            else:
+                self.used(value)
+        for name in code.co_names:
+            if name in scope:
+                self.name(scope, name, deep=True)
+                self._inside(scope[name], code.co_names)
+
+    def _inside(self, module: Any, names: tuple[str, ...]) -> None:
+        """What code reads of a module of the user's, by the names that stand in the code."""
+        if not isinstance(module, types.ModuleType) or _is_library(module):
+            return
+        for name in names:
+            if name in vars(module) and ("attribute", id(module), name, True) not in self._begun:
+                self._attribute(module, name, deep=True)
+                self._inside(vars(module)[name], names)
+
+
+def _is_library(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return is_library(file) if file else module.__name__.partition(".")[0] in sys.stdlib_module_names
+
+
+def runs_code(kind: type, name: str) -> bool:
+    """Whether reading an attribute of an instance runs code of the user's."""
+    for special in ("__getattr__", "__getattribute__"):
+        if of_user(inspect.getattr_static(kind, special, None)):
+            return True
+    found = inspect.getattr_static(kind, name, None)
+    if isinstance(found, property):
+        return of_user(found.fget)
+    return of_user(inspect.getattr_static(type(found), "__get__", None))
+
+
+@contextmanager
+def watched(reads: Reads) -> Iterator[None]:
+    """Record what code of the user's that runs as it is may read."""
+    codes: dict[types.CodeType, bool] = {}
+
+    def entered(frame: types.FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        plain = codes.get(code)
+        if plain is None:
+            plain = codes[code] = _is_plain(frame)
+        if plain:
+            sys.setprofile(None)  # reading runs code, too
+            try:
+                reads.entered(frame)
+            finally:
+                sys.setprofile(entered)
+
+    before = sys.getprofile()
+    sys.setprofile(entered)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _is_plain(frame: types.FrameType) -> bool:
+    """Whether code is the user's, and not rewritten. Methods that a dataclass makes are of the class's module."""
+    code = frame.f_code
+    file = frame.f_globals.get("__file__") if code.co_filename == "<string>" else code.co_filename
+    return not is_library(file or "<string>") and HELPERS not in code.co_freevars
+
+
+def environment() -> tuple[Any, ...]:
+    """What torch's functions read besides their arguments."""
+    autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+    return torch.get_default_dtype(), autocast, torch.get_default_device()
