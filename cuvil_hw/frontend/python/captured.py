@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from cuvil_hw.frontend.python.source import captured, is_library, of_user
 
-# Objects seen, by (id, deep), classes' attributes by (-id, deep). Kept, since an id is unique only while its object lives.
+# Objects seen, by (id, deep); attributes of classes by (-id, deep). Kept: an id is unique only while its object lives.
 Kept = dict[tuple[int, bool], Any]
 
 _SCALARS = frozenset([type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes, range])
