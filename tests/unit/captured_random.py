@@ -10,10 +10,10 @@ import importlib.util
 import random
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Kind:
     value: str
     changes: tuple[str, ...]
 
+
+TOGETHER = 20  # functions that are traced at once
 
 HEADER = """
 import array, collections, dataclasses, enum, functools, operator, types
@@ -157,27 +159,32 @@ KINDS = (
     Kind("class Q$(type):\n    k = 1\nclass R$(metaclass=Q$): pass", "R$.k", ("Q$.k = 3", "R$.k = 4")),
     Kind("class V$:\n    k = 2\n    def __init__(self): pass", "V$().k", ("V$.k = 3",)),
     Kind("i$ = [0]\nl$ = [3, 4]", "l$[i$[0]]", ("i$[0] = 1", "l$[0] = 9")),
-    Kind("", "torch.tensor([1.5]).dtype.itemsize", ("torch.set_default_dtype(torch.float64)",)),
 )
 
 
-def module(seed: int) -> tuple[str, list[str]]:
-    """A module with a function `f(x)` of a float32 tensor, and statements that change what it reads."""
+@dataclass(frozen=True)
+class Written:
+    """`text` of a function called `name`, with the state that it reads; `changes` of each piece of that state."""
+
+    name: str
+    text: str
+    changes: list[list[str]]
+
+
+def written(seed: int) -> Written:
+    """A random function of a float32 tensor."""
     rng = random.Random(seed)
-    chosen = rng.sample(range(len(KINDS)), rng.randint(2, 4))
-    parts = [(KINDS[k], str(i)) for i, k in enumerate(chosen)]
-    setups = [k.setup.replace("$", i) for k, i in parts]
-    values = [k.value.replace("$", i) for k, i in parts]
-    changes = [c.replace("$", i) for k, i in parts for c in k.changes]
-    rng.shuffle(changes)
+    parts = [(k, f"{seed}_{i}") for i, k in enumerate(rng.sample(KINDS, rng.randint(2, 4)))]
     shapes = (
         lambda v: f"    y = y + {v}\n",
         lambda v: f"    def part(x):\n        return x + {v}\n    y = part(y)\n",
         lambda v: f"    if y.sum() > 0:\n        y = y + {v}\n    else:\n        y = y - {v}\n",
         lambda v: f"    for _ in range(2):\n        y = y + {v}\n",
     )
-    body = "".join(rng.choice(shapes)(v) for v in values)
-    return HEADER + "\n".join(setups) + f"\n\ndef f(x):\n    y = x * 1\n{body}    return y\n", changes
+    setups = "\n".join(k.setup.replace("$", i) for k, i in parts)
+    body = "".join(rng.choice(shapes)(k.value.replace("$", i)) for k, i in parts)
+    changes = [rng.sample([c.replace("$", i) for c in k.changes], len(k.changes)) for k, i in parts]
+    return Written(f"f{seed}", f"{setups}\n\ndef f{seed}(x):\n    y = x * 1\n{body}    return y\n", changes)
 
 
 def loaded(text: str, folder: Path, name: str) -> ModuleType:
@@ -192,44 +199,34 @@ def loaded(text: str, folder: Path, name: str) -> ModuleType:
     return made
 
 
-def stale(seed: int, folder: Path) -> list[str]:
-    """What goes wrong for a seed: changes after which Python gives something else and the trace counts as current, or
-    a trace that isn't current though nothing changed."""
+def stale(seeds: Iterable[int], folder: Path) -> list[str]:
+    """What goes wrong with the functions of some seeds, traced together: changes after which Python gives something
+    else and all that the trace read is as it was; reads that change though nothing did."""
     import torch
 
     from cuvil_hw.frontend.python import load
     from tests.unit.python_runner import on_reference, same
 
-    text, changes = module(seed)
-    made = loaded(text, folder, f"captured{seed}")
+    functions = [written(seed) for seed in seeds]
+    calls = "".join(f"{f.name}(x), " for f in functions)
+    text = HEADER + "\n".join(f.text for f in functions) + f"\n\ndef together(x):\n    return {calls}\n"
+    made = loaded(text, folder, f"captured_{functions[0].name}")
     x = torch.tensor([1.0, 2.0])
-
-    def traced() -> tuple[Any, Any]:
-        given = load.arguments(made.f, (x,), {})
-        found = load.trace_function(made.f, given, 8, "f")
-        same(on_reference(found, given), want := made.f(x))
-        return found, want
-
     problems = []
-    dtype = torch.get_default_dtype()
-    try:
-        from cuvil_hw.frontend.python.reads import environment
-
-        found, want = traced()
-        was = environment()
-        if not found.reads.unchanged():
-            problems.append(f"seed {seed}: changed by nothing")
-        for change in changes:
-            exec(change, vars(made))
-            now = made.f(x)
-            other = now.dtype != want.dtype or not torch.equal(now, want)
-            if other and found.reads.unchanged() and environment() == was:
-                problems.append(f"seed {seed}: stale after {change}")
-            if other:
-                found, want = traced()
-                was = environment()
-    finally:
-        torch.set_default_dtype(dtype)
+    for i in range(max(len(c) for f in functions for c in f.changes)):
+        given = load.arguments(made.together, (x,), {})
+        traced = load.trace_function(made.together, given, 8, "together")
+        same(on_reference(traced, given), made.together(x))
+        if not traced.reads.unchanged():
+            problems.append(f"{functions[0].name} and others: changed by nothing")
+        for f in functions:
+            # One change of each piece of state: after that the function may read something else.
+            for change in [c[i] for c in f.changes if i < len(c)]:
+                before, want = list(traced.reads.again()), getattr(made, f.name)(x)
+                exec(change, vars(made))
+                now = getattr(made, f.name)(x)
+                if not torch.equal(now, want) and list(traced.reads.again()) == before:
+                    problems.append(f"{f.name}: stale after {change}")
     return problems
 
 
@@ -238,18 +235,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
-    count = 0
+    problems: list[str] = []
+    seeds = range(given.first, given.first + given.seeds)
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(given.first, given.first + given.seeds):
-            try:
-                problems = stale(seed, Path(folder))
-            except Exception as e:  # of any kind: it is reported
-                problems = [f"seed {seed}: {type(e).__name__}: {e}"]
-            count += bool(problems)
-            for p in problems:
-                print(p, flush=True)
-    print(f"{given.seeds} functions, {count} with problems")
-    return 1 if count else 0
+        for i in range(0, len(seeds), TOGETHER):
+            found = stale(seeds[i : i + TOGETHER], Path(folder))
+            problems += found
+            print("\n".join([*found, f"{i + len(seeds[i : i + TOGETHER])} functions"]), flush=True)
+    print(f"{len(problems)} problems")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class Conditions:
             return test
         key = (test, then, other)
         if key not in self._known:
-            variable = min(self._nodes[n][0] for n in key if n > TRUE)
+            # The one met last decides first, so that the conditions of a loop's trips share those of the trips before.
+            variable = max(self._nodes[n][0] for n in key if n > TRUE)
             low = self.choose(*(self._cofactor(n, variable, 1) for n in key))
             high = self.choose(*(self._cofactor(n, variable, 2) for n in key))
             self._known[key] = low if low == high else self._node(variable, low, high)

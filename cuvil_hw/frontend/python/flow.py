@@ -12,8 +12,8 @@ import torch
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
-from cuvil_hw.frontend.python.trace import current, refuse, where, wrong
-from cuvil_hw.frontend.python.values import Choice, Cond, merged, select, settle, truth
+from cuvil_hw.frontend.python.trace import current, raised_at, refuse, where, wrong
+from cuvil_hw.frontend.python.values import NEVER, Choice, Cond, merged, select, settle, truth
 
 MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
 Later = Callable[[], Any]
@@ -57,6 +57,23 @@ def branch(test: Any) -> Branch:
     return Branch(truth(test))
 
 
+# What Python's own operations raise; others are a fault of the trace, or are raised by `raise`.
+_RAISED = (IndexError, KeyError, ZeroDivisionError, ValueError, OverflowError, UnboundLocalError)
+
+
+def failed(error: Exception) -> bool:
+    """What the code at hand raised while it was traced: whether it is to be raised now. Where the code runs only under a
+    condition, it becomes a check: a call that gets here raises, and from here on it is known that this one doesn't."""
+    trace = current()
+    if trace.mask == TRUE or not isinstance(error, _RAISED):
+        return True
+    text = f": {error}" if str(error) else ""
+    trace.demand(FALSE, f"{raised_at(error) or where()}: {type(error).__name__}{text}", type(error))
+    trace.assumed = trace.conditions.both(trace.assumed, trace.conditions.negate(trace.mask))
+    trace.mask = FALSE
+    return False
+
+
 def _under(node: int, later: Later) -> Any:
     """Evaluate under a condition."""
     trace = current()
@@ -64,6 +81,10 @@ def _under(node: int, later: Later) -> Any:
     trace.mask = trace.conditions.both(outer, node)
     try:
         return later()
+    except Exception as error:
+        if failed(error):
+            raise
+        return NEVER
     finally:
         trace.mask = trace.conditions.both(outer, trace.assumed)
 
@@ -77,6 +98,8 @@ def _joined(parts: Iterable[Later], stop: int) -> Cond:
         if current().never(going):
             break
         node = _under(going, lambda part=part: truth(part()))  # type: ignore[misc]
+        if node is NEVER:
+            break
         result = conditions.both(result, node) if stop == FALSE else conditions.either(result, node)
     return Cond(result)
 
@@ -128,6 +151,8 @@ def _value_of(parts: tuple[Later, ...], stop: bool) -> Any:
         if current().never(going):
             return value
         rest = _under(going, lambda i=i: _value_of(parts[i:], stop))  # type: ignore[misc]
+        if rest is NEVER:
+            return value
         if current().always(going):
             return rest
         if _is_flag(value) and _is_flag(rest) and type(value) is not type(rest):
@@ -324,6 +349,7 @@ __all__ = [
     "check",
     "choose",
     "compare",
+    "failed",
     "items",
     "listed",
     "none_of",

@@ -6,8 +6,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,8 @@ from cuvil_hw.frontend.python.check import check
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.reads import Reads, watched
-from cuvil_hw.frontend.python.source import Function, is_library, place
-from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
+from cuvil_hw.frontend.python.source import Function, place
+from cuvil_hw.frontend.python.trace import Trace, is_tracing, raised_at, tracing
 from cuvil_hw.frontend.torch.errors import reason
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import Program
@@ -204,19 +202,12 @@ def _explained(error: Exception, name: str, plain: Any) -> Exception:
         return Unsupported(error.refusals, f"function {name}")
     if isinstance(error, CuvilError):
         return error
-    at = _raised_at(error) or (place(plain) if isinstance(plain, Function) else "")
+    at = raised_at(error) or (place(plain) if isinstance(plain, Function) else "")
     kind = type(error).__module__.partition(".")[0]
     if kind == "torch" or isinstance(error, RecursionError | NotImplementedError):
         return CuvilError(f"{name} can't be compiled: {at}: {reason(error)}")
     error.add_note(f"raised at {at} while {name} was compiled: it doesn't depend on the values of its arrays")
     return error
-
-
-def _raised_at(error: BaseException) -> str:
-    """`model.py:12`: the innermost line of the user's."""
-    places = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
-    mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file) and file != "<string>"]
-    return mine[-1] if mine else ""
 
 
 def _described(program: Program, body: _Body, trace: Trace, given: Arguments) -> Traced:

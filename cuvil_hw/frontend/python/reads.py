@@ -75,8 +75,13 @@ class Reads:
 
     def unchanged(self) -> bool:
         """Whether all of it would be read as it was."""
+        return all(now == then for now, (_, _, then) in zip(self.again(), self._made.values(), strict=True))
+
+    def again(self) -> Iterator[Any]:
+        """What it is now, in the order of the reads."""
         seen: Kept = {}
-        return all(fingerprint(read.now(), seen, deep) == then for read, deep, then in self._made.values())
+        for read, deep, _ in self._made.values():
+            yield fingerprint(read.now(), seen, deep)
 
     def name(self, scope: dict[str, Any], name: str, deep: bool = False) -> None:
         self._add(("name", id(scope), name, deep), _Name(scope, name), deep)

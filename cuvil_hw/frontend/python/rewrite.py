@@ -2,7 +2,7 @@
 
 before: if test: y = a              after: __b1 = __cuvil.branch(test)
         else: return b                     __v1 = (y, __ret, __value)
-                                           if __b1.first(): y = a
+                                           if __b1.first(): y = a  # in a try, see flow.failed
                                            __w1 = (y, __ret, __value); y, __ret, __value = __v1
                                            if __b1.second(): __value = b; __ret = True
                                            y, __ret, __value = __b1.merge(names, __w1, (y, __ret, __value))
@@ -152,7 +152,12 @@ class _Rewriter(ast.NodeTransformer):
 
         def side(which: str, statements: list[ast.stmt]) -> ast.If:
             enter = ast.Call(ast.Attribute(load(b), which, ast.Load()), [], [])
-            return ast.If(enter, statements or [ast.Pass()], [])
+            if not statements:
+                return ast.If(enter, [ast.Pass()], [])
+            error = f"__cve{n}"
+            again = ast.If(helper("failed", load(error)), [ast.Raise()], [])
+            caught = ast.ExceptHandler(load("Exception"), error, [again])
+            return ast.If(enter, [ast.Try(statements, [caught], [], [])], [])
 
         before = ast.Assign([store(v)], tuple_of(names, load))
         after = ast.Assign([store(w)], tuple_of(names, load))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -110,6 +111,13 @@ def where() -> str:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+def raised_at(error: BaseException) -> str:
+    """`model.py:12`: the innermost line of the user's that raised."""
+    places = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
+    mine = [f"{Path(file).name}:{line}" for file, line in places if not is_library(file) and file != "<string>"]
+    return mine[-1] if mine else ""
 
 
 def refuse(what: str, reason: str) -> NoReturn:
