@@ -17,7 +17,8 @@ from cuvil_hw.shapes.explore import Look
 @dataclass(frozen=True)
 class OpenModel:
     """`inputs`: open shapes by name; `look`: the model at some sizes; `program`: its level1 program at sizes of the
-    region of a look, from that look's source; `example`: sizes of the example inputs, if there are any."""
+    region of a look, from that look's source; `example`: sizes of the example inputs, if there are any; `plain`: the
+    level1 program at some sizes, imported with plain numbers; None where `program` does just that."""
 
     name: str
     inputs: Mapping[str, Shape]
@@ -25,6 +26,7 @@ class OpenModel:
     look: Callable[[Sizes], Look]
     program: Callable[[Sizes, Any], Program]
     example: Sizes | None = None
+    plain: Callable[[Sizes], Program] | None = None
 
 
 def symbolic_text(program: Program, inputs: Mapping[str, Shape], domain: Domain, sizes: Sizes) -> str:

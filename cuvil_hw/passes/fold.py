@@ -1,6 +1,6 @@
 """Constant folding and removal of ops that do nothing.
 
-before: %w = const; %t = transpose %w {perm = [1, 0]}; %y = add %x, zeros; %z = reshape (reshape %y)
+before: %w = const; %t = transpose %w {perm = [1, 0]}; %y = sub %x, zeros; %z = reshape (reshape %y)
 after:  %t = const (transposed bytes);                                     %z = reshape %x
 
 A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a
@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from xdsl.ir import SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
@@ -112,11 +113,21 @@ def useless(program: Program, operation: level1.TensorOp, op: base.Op) -> bool:
             return isinstance(op, Slice) and all(step == 1 for step in op.steps)
         case "concat":
             return len(operation.operands) == 1
-        case "add" | "sub":
-            return is_splat(program, operation, 0)
+        case "add":
+            return is_zero(program, operation, negative=True)
+        case "sub":
+            return is_zero(program, operation, negative=False)
         case "mul" | "div":
             return is_splat(program, operation, 1)
     return False
+
+
+def is_zero(program: Program, operation: level1.TensorOp, negative: bool) -> bool:
+    """The second operand is 0; of floats the zero that changes nothing: −0.0 + 0.0 is 0.0, −0.0 + −0.0 isn't."""
+    value = splat_of(program, operation.operands[1])
+    if value is None or value != 0:
+        return False
+    return not dtypes.is_float(level1.type_of(operation.operands[1]).dtype) or bool(np.signbit(value)) is negative
 
 
 def is_splat(program: Program, operation: level1.TensorOp, number: int) -> bool:

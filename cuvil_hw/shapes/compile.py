@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.open_model import OpenModel
-from cuvil_hw.ir.program import Program
+from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.open_program import UNKNOWN, OpenPort, OpenProgram
@@ -40,11 +44,13 @@ def compile_open(
     explored = explore(domain, model.look)
     looks = [(look.sizes, [kind.shape for _, kind in _program(model, explored, look.sizes).outputs])
              for look in explored.looks]  # fmt: skip
-    looks += [(sizes, [kind.shape for _, kind in p.outputs]) for sizes, p in _extremes(model, explored)]
+    extremes = list(_extremes(model, explored))
+    looks += [(sizes, [kind.shape for _, kind in p.outputs]) for sizes, p in extremes]
     first = explored.looks[0]
+    ahead = domain.listed(model.example or first.sizes)
+    explored = _checked(model, explored, [*(look.sizes for look in explored.looks), *(s for s, _ in extremes), *ahead])
     shapes = fitted([shape for _, shape, _ in first.outputs], looks, domain)
     outputs = tuple(OpenPort(n, s, dtype) for (n, _, dtype), s in zip(first.outputs, shapes, strict=True))
-    ahead = domain.listed(model.example or first.sizes)
     kinds = {n: kind.dtype for n, kind in _program(model, explored, first.sizes).inputs}
     program = OpenProgram(
         model.name,
@@ -58,7 +64,7 @@ def compile_open(
     )
 
     def compiler(sizes: Sizes) -> Artifact:
-        made = _program(model, explored, sizes)
+        made = _program(model, explored, sizes) if model.plain is None else model.plain(sizes)
         _check_outputs(made, outputs, sizes, domain)
         return make(made)
 
@@ -78,6 +84,35 @@ def _program(model: OpenModel, explored: Explored, sizes: Sizes) -> Program:
     if look is None:
         look = model.look(sizes)
     return model.program(sizes, look.source)
+
+
+def _checked(model: OpenModel, explored: Explored, at: Sequence[Sizes]) -> Explored:
+    """What was explored, unproven where a program that was made from it differs from one imported with plain numbers:
+    Python code may ask what only a number answers, such as isinstance(n, int). Raises CuvilError."""
+    seen: list[Sizes] = []
+    for sizes in at if model.plain is not None and explored.proven else ():
+        if sizes in seen:
+            continue
+        seen.append(sizes)
+        assert model.plain is not None
+        if not equal_programs(_program(model, explored, sizes), model.plain(sizes)):
+            why = "with plain numbers the model computes something else than with open sizes"
+            return replace(explored, proven=False, note=f"at {model.domain.key(sizes)}, {why}; the numbers count")
+    return explored
+
+
+def equal_programs(a: Program, b: Program) -> bool:
+    """By their text, else by what they compute of random inputs, within float32's rounding."""
+    if a.text() == b.text() or [kind for _, kind in a.outputs] != [kind for _, kind in b.outputs]:
+        return [kind for _, kind in a.outputs] == [kind for _, kind in b.outputs]
+    rng = np.random.default_rng(0)
+    arrays = []
+    for _, kind in a.inputs:
+        whole_numbers = kind.dtype not in ("f32", "f64")
+        values = rng.integers(0, 2, kind.shape) if whole_numbers else rng.standard_normal(kind.shape)
+        arrays.append(np.asarray(values, dtypes.to_numpy(kind.dtype)))
+    made = (evaluate(p, arrays) for p in (a, b))
+    return all(np.allclose(x, y, rtol=1e-4, atol=1e-4, equal_nan=True) for x, y in zip(*made, strict=True))
 
 
 def _check_outputs(program: Program, outputs: Sequence[OpenPort], sizes: Sizes, domain: Domain) -> None:

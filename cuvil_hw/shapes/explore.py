@@ -129,19 +129,27 @@ def _refusal(
 
 
 def _needed(domain: Domain, look_at: LookAt, works: Look, sizes: Found) -> list[Guard]:
-    """The rules of `works` that `sizes` break; only one of them where keeping that one is enough. (torch has rules that
+    """The rules of `works` that `sizes` break; only those that matter, where that can be told. (torch has rules that
     are no fault: it tells a size of 1 from others.)"""
     broken = [g for g in works.guards if not g.rule.holds(sizes)]
-    for guard in broken if len(broken) > 1 else ():
-        mended = {**sizes, **{n: works.sizes[n] for n in guard.rule.symbols}}
-        if not guard.rule.holds(mended) or domain.refusal(mended) is not None:
-            continue
-        try:
-            look_at(mended)
-        except CuvilError:
-            continue
-        return [guard]
-    return broken
+    needed = [g for g in broken if _fails_alone(domain, look_at, works, g)] if len(broken) > 1 else []
+    return needed or broken
+
+
+def _fails_alone(domain: Domain, look_at: LookAt, works: Look, guard: Guard) -> bool:
+    """Whether the model fails at sizes that break this rule of `works` and no other."""
+    others = [g.rule for g in works.guards if g is not guard]
+    try:
+        alone = Question(domain).find(guard.rule.negated(), *others)
+        if alone is None:
+            return False
+    except Unknown:
+        return False
+    try:
+        look_at(alone)
+    except CuvilError:
+        return True
+    return False
 
 
 def refusal(domain: Domain, sizes: Sizes, error: CuvilError, where: str, example: str = "") -> CuvilError:

@@ -43,7 +43,7 @@ def test_folding_computes_constants_and_drops_no_ops() -> None:
     b = builder(2, 3)
     w = f32(3, 4)
     zero = b.op(ops.BroadcastTo((2, 3)), b.const(np.zeros((3,), np.float32)))
-    x = b.op(ops.Add(), b.input(0), zero)
+    x = b.op(ops.Sub(), b.input(0), zero)
     x = b.op(ops.Reshape((2, 3)), b.op(ops.Reshape((6,)), x))
     x = b.op(ops.Transpose((1, 0)), b.op(ops.Transpose((1, 0)), x))
     doubled = b.op(ops.Add(), b.const(w), b.const(w))
@@ -87,6 +87,17 @@ def test_adding_zero_folds_from_the_right_only(axis_first: bool) -> None:
     p = b.finish([("y", b.op(ops.Sub(), *operands))])
     fold.run(p)
     np.testing.assert_array_equal(evaluate(p, [np.float32([1, 2])])[0], [1, 2] if axis_first else [-1, -2])
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_the_sign_of_zero_survives_adding_zero(zero: float) -> None:
+    for op in (ops.Add(), ops.Sub()):
+        b = builder(3)
+        p = b.finish([("y", b.op(op, b.input(0), b.const(np.full(3, zero, np.float32))))])
+        x = np.float32([-0.0, 0.0, 1.0])
+        want = x + np.float32(zero) if isinstance(op, ops.Add) else x - np.float32(zero)
+        fold.run(p)
+        assert evaluate(p, [x])[0].tobytes() == want.tobytes()
 
 
 def test_batch_norm_goes_into_the_convolution_as_torch_computes_it() -> None:

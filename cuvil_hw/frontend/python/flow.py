@@ -62,8 +62,8 @@ _RAISED = (IndexError, KeyError, ZeroDivisionError, ValueError, OverflowError, U
 
 
 def failed(error: Exception) -> bool:
-    """What the code at hand raised while it was traced: whether it is to be raised now. Where the code runs only under a
-    condition, it becomes a check: a call that gets here raises, and from here on it is known that this one doesn't."""
+    """What the code at hand raised while it was traced: whether it is to be raised now. Where the code runs only under
+    a condition, it becomes a check: a call that gets here raises; from here on it is known that this one doesn't."""
     trace = current()
     if trace.mask == TRUE or not isinstance(error, _RAISED):
         return True

@@ -32,9 +32,14 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def is_the_users(file: str) -> bool:
+    """Whether a file isn't torch's, generated or Cuvil's own."""
+    return not file.startswith(_NOT_THE_USERS)
+
+
 def user_line(frames: Iterable[tuple[str, int]]) -> str:
     """`model.py:12`: the innermost, which is the last, of (file, line) that is the user's; empty where none is."""
-    outside = [(file, line) for file, line in frames if not file.startswith(_NOT_THE_USERS)]
+    outside = [(file, line) for file, line in frames if is_the_users(file)]
     return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
 
 

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.torch import control, quantized  # noqa: F401  (fill the tables of converters)
+from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
 from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
@@ -89,7 +89,7 @@ def for_inference(
     try:
         for m in twin.modules():
             m.training = False
-        with quiet(), attributes_kept(twin) as changed:
+        with quiet(), attributes_kept(twin) as changed, impure.watched(twin):
             yield twin
         refuse_hidden_state(twin, args, named, changed)
     finally:

@@ -23,7 +23,8 @@ from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.torch.call import example_call
 from cuvil_hw.frontend.torch.export import decomposed, export_module, for_inference, sized_export, to_program
 from cuvil_hw.frontend.torch.static_export import static
-from cuvil_hw.frontend.torch.symints import Unfollowed, expression, extent, rules, symint
+from cuvil_hw.frontend.torch.symints import Unfollowed, expression, extent, honest_sizes, rules, symint
+from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Program
 from cuvil_hw.shapes.constraint import Compare
 from cuvil_hw.shapes.dim import LARGEST, Dim
@@ -66,19 +67,39 @@ def open_torch(
     inputs = _shapes_of({n: tuple(t.shape) for n, t in examples.items()}, shapes)
     domain = domain_of(shapes, constraints)
     solvable(inputs, domain)
-    frozen = {n: _frozen(t) for n, t in [*module.named_parameters(), *module.named_buffers()]}
+    frozen = _frozen_twin(module)
+    weights = dict([*frozen.named_parameters(), *frozen.named_buffers()])
     title = name or type(module).__name__
 
     def look(sizes: Sizes) -> Look:
         exported = _export(module, args, named, inputs, sizes)
         return _look(_traced(exported, inputs, sizes), make, inputs, domain, sizes)
 
-    make = _maker(frozen, title, module.forward, max_trips)
-    return OpenModel(title, inputs, domain, look, make, _of_examples(inputs, examples, domain))
+    def plain(sizes: Sizes) -> Program:
+        given = pytree.tree_unflatten(_examples(args, named, inputs, sizes), pytree.tree_structure((args, named)))
+        made = to_program(decomposed(export_module(frozen, *given)), title, module.forward, max_trips)
+        refuse_state(made)
+        return made
+
+    make = _maker(weights, title, module.forward, max_trips)
+    return OpenModel(title, inputs, domain, look, make, _of_examples(inputs, examples, domain), plain)
+
+
+def _frozen_twin(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with copies of its weights: sizes compiled later get those of now, whatever becomes of the module."""
+    twin: torch.nn.Module = twin_of(module)
+    copies: dict[int, torch.Tensor] = {}  # of shared ones, too
+    for m in twin.modules():
+        for stored in ("_parameters", "_buffers"):
+            tensors = vars(m)[stored]
+            for t in tensors.values():
+                if t is not None and id(t) not in copies:
+                    copies[id(t)] = _frozen(t)
+            vars(m)[stored] = {n: None if t is None else copies[id(t)] for n, t in tensors.items()}
+    return twin
 
 
 def _frozen(weight: torch.Tensor) -> torch.Tensor:
-    """A copy: sizes compiled later get the weights of now, whatever becomes of the module."""
     copied = weight.detach().clone()
     return torch.nn.Parameter(copied, requires_grad=False) if isinstance(weight, torch.nn.Parameter) else copied
 
@@ -171,14 +192,6 @@ def _export(
     module: torch.nn.Module, args: Any, named: Any, inputs: Mapping[str, Shape], sizes: Sizes
 ) -> ExportedProgram:
     """Traced at `sizes`, the open extents symbolic. Raises CuvilError."""
-    leaves = iter(inputs.values())
-
-    def example(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        shape = concrete(next(leaves), sizes)
-        # Never the caller's own: torch marks tensors as dynamic.
-        return leaf.clone() if tuple(leaf.shape) == shape else torch.zeros(shape, dtype=leaf.dtype)
 
     def open_axes(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -187,10 +200,12 @@ def _export(
         opened = [d for d, e in enumerate(next(leaves)) if isinstance(e, Expr) and leaf.shape[d] > 1]
         return dict.fromkeys(opened, torch.export.Dim.AUTO) or None
 
-    args, named = pytree.tree_map(example, (args, named))
+    args, named = pytree.tree_unflatten(
+        _examples(args, named, inputs, sizes), pytree.tree_structure((args, named))
+    )
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
-    with for_inference(module, args, named) as twin, warnings.catch_warnings():
+    with for_inference(module, args, named) as twin, warnings.catch_warnings(), honest_sizes():
         warnings.simplefilter("ignore")
         try:
             dynamic = _by_parameter(module, axes_args, axes_named)
@@ -199,6 +214,20 @@ def _export(
             # With plain numbers: either it says what is wrong in numbers, or it works at these sizes alone.
             fixed = pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, (args, named))
             return _functional(export_module(module, *fixed))
+
+
+def _examples(args: Any, named: Any, inputs: Mapping[str, Shape], sizes: Sizes) -> list[Any]:
+    """The leaves of the arguments, tensors at `sizes`."""
+    shapes = iter(inputs.values())
+
+    def example(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = concrete(next(shapes), sizes)
+        # Never the caller's own: torch marks tensors as dynamic.
+        return leaf.clone() if tuple(leaf.shape) == shape else torch.zeros(shape, dtype=leaf.dtype)
+
+    return [example(leaf) for leaf in pytree.tree_leaves((args, named))]
 
 
 def _functional(exported: ExportedProgram) -> ExportedProgram:

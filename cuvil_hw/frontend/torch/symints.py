@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -71,6 +74,42 @@ def rules(guard: Any, symbols: Symbols) -> list[Compare]:
             if isinstance(guard, kind):
                 return [Compare(op, expression(guard.lhs, symbols), expression(guard.rhs, symbols))]
     raise Unfollowed(str(guard))
+
+
+@contextmanager
+def honest_sizes() -> Iterator[None]:
+    """torch.SymInt as Python's int where it is not: rounded to tens it is wrong, and as a text it is the symbol's name.
+    There the size becomes its number, which is recorded as a guard."""
+    kind: Any = torch.SymInt
+    saved = {name: vars(kind).get(name) for name in ("__round__", "__format__", "__str__", "__repr__")}
+
+    def rounded(size: Any, digits: Any = None) -> Any:
+        return size if digits is None or digits >= 0 else round(int(size), digits)
+
+    def text(name: str) -> Any:
+        original = getattr(kind, name)
+
+        def shown(size: Any, *spec: Any) -> Any:
+            # torch's own texts, of graphs and logs, are about the symbol.
+            users = not sys._getframe(1).f_code.co_filename.startswith(_TORCHS)
+            return getattr(int(size), name)(*spec) if users else original(size, *spec)
+
+        return shown
+
+    kind.__round__ = rounded
+    for name in ("__format__", "__str__", "__repr__"):
+        setattr(kind, name, text(name))
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, value)
+
+
+_TORCHS = tuple(str(Path(m.__file__ or "").parent) for m in (torch, sympy))
 
 
 def extent(value: Any, symbols: Symbols) -> Whole:
