@@ -186,7 +186,7 @@ REFUSED = [
     (unassigned, "'y' may have no value here", 3),
     (disagreeing, "same shape and dtype", 1),
     (filtered, "condition of a comprehension", 1),
-    (masked, "boolean index", 1),
+    (masked, "computed mask selects", 1),
     (appended, "known at run time only", 3),
     (shown, "a text can't hold|can't hold values", 1),
     (descending, "write it as a while loop", 1),

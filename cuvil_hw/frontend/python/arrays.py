@@ -384,7 +384,8 @@ def _on_ones(func: Any, label: str, args: Any, kwargs: Any) -> Any:
         if isinstance(x, Array):
             if x.known is not None:
                 return x.known
-            ones = np.ones(x.shape, x.dtype)
+            # How many elements a mask selects isn't known: one stands for them.
+            ones = np.ones(tuple(n if isinstance(n, int) else 1 for n in x.shape), x.dtype)
             return ones[()] if x.scalar else ones
         if isinstance(x, torch.Tensor):
             return np.ones(tuple(x.shape), numpy_dtype(x))
@@ -437,11 +438,17 @@ def _checked(label: str, result: Any, expected: Any) -> Any:
     if not isinstance(expected, np.ndarray | np.generic):
         refuse(label, f"gives a {type(expected).__name__}, which depends on values that are known at run time only")
     tensor = getattr(result, "tensor", None)
-    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != np.shape(expected):
+    if not isinstance(tensor, torch.Tensor) or not _fits(tuple(tensor.shape), np.shape(expected)):
         refuse(label, "its torch form gives another shape")
     if numpy_dtype(tensor) != expected.dtype:
         refuse(label, f"its torch form gives {numpy_dtype(tensor)}, NumPy {expected.dtype}; convert with astype first")
     return Array(tensor, scalar=isinstance(expected, np.generic))
+
+
+def _fits(shape: tuple[Any, ...], expected: tuple[int, ...]) -> bool:
+    """Whether a shape is the one expected, where it is known."""
+    pairs = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(a == b for a, b in pairs if isinstance(a, int))
 
 
 def reversed_view(array: Array) -> None:

@@ -37,7 +37,7 @@ _VIEWS = frozenset(
         "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
     ]
 )
-_DATA_SHAPE = frozenset(["nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "tolist", "bincount"])
+_DATA_SHAPE = frozenset(["nonzero", "argwhere", "unique", "unique_consecutive", "tolist", "bincount"])
 
 
 # Functions of NumPy that take arrays in a list.

@@ -167,7 +167,9 @@ def _position(part: Any, extent: int) -> Any:
     if not isinstance(part, torch.Tensor):
         return part
     if part.dtype == torch.bool:
-        refuse("a boolean index", "the shape of the result depends on values; use where(mask, x, 0) or masks")
+        if not part.ndim:
+            refuse("a boolean index", "without dimensions adds one whose length depends on values; use where")
+        return part
     if part.is_floating_point():
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     part = part.to(torch.int64)

@@ -30,7 +30,7 @@ _IMPURE = {
 DATA_SHAPE = frozenset(
     [
         "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
-        "unique_inverse", "unique_consecutive", "masked_select", "extract", "compress", "union1d", "intersect1d",
+        "unique_inverse", "unique_consecutive", "extract", "compress", "union1d", "intersect1d",
         "setdiff1d", "setxor1d", "trim_zeros", "histogram", "bincount", "piecewise", "delete",
     ]
 )

@@ -22,7 +22,7 @@ from cuvil_hw.frontend.python.outside import outer
 from cuvil_hw.frontend.python.reads import Reads, watched
 from cuvil_hw.frontend.python.source import Function, place
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, raised_at, tracing
-from cuvil_hw.frontend.torch.errors import reason
+from cuvil_hw.frontend.torch.errors import quiet, reason
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import Program
 from cuvil_hw.runtime.calling import Calling, Guard, Write
@@ -187,7 +187,7 @@ def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -
 
 
 def _export(body: _Body, tensors: tuple[torch.Tensor, ...], name: str, plain: Any) -> torch.export.ExportedProgram:
-    with warnings.catch_warnings():
+    with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals
         try:
             with torch.no_grad():

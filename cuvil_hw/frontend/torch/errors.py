@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
+from typing import Any
 
 import torch
 import torch.fx
@@ -26,9 +28,13 @@ def quiet() -> Iterator[None]:
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
+    # It prints the graph of a failed trace to stderr.
+    exporting: Any = importlib.import_module("torch.export._trace")
+    exporting.print = lambda *args, **kwargs: None
     try:
         yield
     finally:
+        vars(exporting).pop("print", None)
         logger.setLevel(level)
 
 

@@ -25,6 +25,7 @@ from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_st
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
+from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
@@ -294,7 +295,10 @@ def _outputs(
             walk.refusals.add(f"output {name}", reason, "")
             continue
         if not isinstance(value, torch.Tensor | SSAValue):
-            if value is not POISON:
+            if isinstance(value, Packed):
+                reason = "is what a computed mask selects, of a shape known at run time only; give tensor and mask"
+                walk.refusals.add(f"output {name}", reason, value.loc)
+            elif value is not POISON:
                 walk.refusals.add(f"output {name}", f"is the Python value {value!r}, not a tensor", "")
             continue
         try:

@@ -12,6 +12,7 @@ import torch.fx
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
+from cuvil_hw.frontend.torch import packed
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
@@ -100,6 +101,8 @@ class Walk:
             if self.nodes > MOST_NODES:
                 raise Refused(f"loops unrolled make more than {MOST_NODES:,} nodes")
             e.loc, poisoned = self.loc, any(v is POISON for v in found)
+            if not poisoned and packed.takes_part(label, args, list(_flat(found))):
+                return packed.convert(e, target, args, fake(node))
             if label in CONTROL and not poisoned:
                 return CONTROL[label](self, *args)
             if not poisoned and not any(isinstance(v, SSAValue | Pair) for v in _flat(found)):
@@ -192,7 +195,8 @@ def live(graph: torch.fx.Graph, wanted: set[torch.fx.Node]) -> set[torch.fx.Node
     """Nodes that those in `wanted` depend on, and checks of values; the rest (unused results) is dropped."""
     found: set[torch.fx.Node] = set()
     for node in reversed(list(graph.nodes)):
-        if node in wanted or str(node.target).startswith(_CHECKS) or any(user in found for user in node.users):
+        check = str(node.target).startswith(_CHECKS) and not packed.is_size_check(node)
+        if node in wanted or check or any(user in found for user in node.users):
             found.add(node)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -90,8 +91,8 @@ def honest_sizes() -> Iterator[None]:
         original = getattr(kind, name)
 
         def shown(size: Any, *spec: Any) -> Any:
-            # torch's own texts, of graphs and logs, are about the symbol.
-            users = not sys._getframe(1).f_code.co_filename.startswith(_TORCHS)
+            # Texts that torch makes, of graphs and for its log, are about the symbol.
+            users = not sys._getframe(1).f_code.co_filename.startswith(_LIBRARIES)
             return getattr(int(size), name)(*spec) if users else original(size, *spec)
 
         return shown
@@ -109,7 +110,7 @@ def honest_sizes() -> Iterator[None]:
                 setattr(kind, name, value)
 
 
-_TORCHS = tuple(str(Path(m.__file__ or "").parent) for m in (torch, sympy))
+_LIBRARIES = ("<", __file__, *(str(Path(sysconfig.get_path(p))) + "/" for p in ("stdlib", "purelib", "platlib")))
 
 
 def extent(value: Any, symbols: Symbols) -> Whole:
