@@ -345,7 +345,9 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
     if name in _SUMS and kwargs.get("dtype") is None and isinstance(expected, np.ndarray | np.generic):
         kwargs = {**kwargs, "dtype": expected.dtype}
     if name in _ALIKE and isinstance(expected, np.ndarray | np.generic):
-        args = _alike(name, args, expected.dtype)
+        from cuvil_hw.frontend.python.replaced import alike
+
+        args = alike(name, args, expected.dtype)
     if kwargs.get("out") is not None:
         refuse(label, "out= isn't supported; assign the result")
     given = pytree.tree_map(_to_torch, (list(args), dict(kwargs)))
@@ -410,22 +412,6 @@ def _to_torch(x: Any) -> Any:
     if isinstance(x, np.dtype) or (isinstance(x, type) and issubclass(x, np.generic)):
         return getattr(torch_numpy, np.dtype(x).name + ("_" if np.dtype(x) == bool else ""))
     return x
-
-
-def _alike(name: str, args: Any, dtype: np.dtype[Any]) -> Any:
-    """Operands that become one array, in its dtype."""
-
-    def cast(x: Any) -> Any:
-        return Array.of(x).astype(dtype)
-
-    first = 1 if name == "where" else 0
-    made = list(args)
-    if name in ("where", "append"):
-        made[first : first + 2] = [cast(x) for x in made[first : first + 2]]
-    elif name not in ("select", "choose"):
-        parts = made[0]
-        made[0] = [cast(x) for x in parts]
-    return made
 
 
 def _checked(label: str, result: Any, expected: Any) -> Any:

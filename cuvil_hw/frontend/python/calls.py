@@ -17,9 +17,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python import flow, libraries
-from cuvil_hw.frontend.python.arrays import Array, constants, torch_dtype
+from cuvil_hw.frontend.python.arrays import Array, constants
 from cuvil_hw.frontend.python.changes import MUTATING, change, container
 from cuvil_hw.frontend.python.conditions import TRUE
+from cuvil_hw.frontend.python.creation import array, full
 from cuvil_hw.frontend.python.number import Number, math_function, number
 from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.rewrite import rewritten
@@ -235,9 +236,9 @@ def _numpy(f: Any, name: str, args: Any, kwargs: Any) -> Any:
             return Array(Array.of(args[0]).astype(f).tensor, scalar=True)
         return f(*args, **kwargs)
     if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "copy") and args and _traced(args[0]):
-        return _array(name, args, kwargs)
+        return array(name, args, kwargs)
     if name in ("full", "full_like") and _traced((args, kwargs)):
-        return _full(name, args, kwargs)
+        return full(name, args, kwargs)
     args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
     if name not in _OF_SEQUENCES:  # NumPy's dispatch doesn't look for arrays in lists
         count = 2 if isinstance(f, np.ufunc) else 1
@@ -250,28 +251,6 @@ def _numpy(f: Any, name: str, args: Any, kwargs: Any) -> Any:
     result = constants(f(*plain[0], **plain[1]))
     # An element function of a tensor gives a tensor, as Tensor.__array_wrap__ does.
     return result.tensor if isinstance(f, np.ufunc) and isinstance(result, Array) else result
-
-
-def _array(name: str, args: Any, kwargs: Any) -> Array:
-    given = args[0]
-    array = Array.of(given)
-    dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-    fresh = name in ("array", "copy") and kwargs.get("copy", True) is not False
-    if dtype is not None and np.dtype(dtype) != array.dtype:
-        return Array(array.tensor.to(torch_dtype(dtype)))
-    if array.scalar or (fresh and array is given) or (fresh and isinstance(given, torch.Tensor)):
-        return Array(array.tensor.clone(), None if array.known is None else np.array(array.known))
-    return array
-
-
-def _full(name: str, args: Any, kwargs: Any) -> Array:
-    shape, value = args[0], kwargs.get("fill_value", args[1] if len(args) > 1 else None)
-    like = Array.of(shape) if name == "full_like" else None
-    dtype = kwargs.get("dtype") or (like.dtype if like is not None else None)
-    filled = Array.of(value)
-    wanted = like.shape if like is not None else (shape,) if isinstance(shape, int) else tuple(shape)
-    tensor = filled.tensor.expand(wanted).clone()
-    return Array(tensor if dtype is None else tensor.to(torch_dtype(dtype)))
 
 
 def _math(f: Any, name: str, args: Any) -> Any:

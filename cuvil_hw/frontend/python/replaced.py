@@ -45,4 +45,20 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> to
     return tensor
 
 
+def alike(name: str, args: Any, dtype: np.dtype[Any]) -> Any:
+    """Operands that become one array, in its dtype."""
+
+    def cast(x: Any) -> Any:
+        return Array.of(x).astype(dtype)
+
+    first = 1 if name == "where" else 0
+    made = list(args)
+    if name in ("where", "append"):
+        made[first : first + 2] = [cast(x) for x in made[first : first + 2]]
+    elif name not in ("select", "choose"):
+        parts = made[0]
+        made[0] = [cast(x) for x in parts]
+    return made
+
+
 REPLACED = {"fix": fix, "pad": pad}
