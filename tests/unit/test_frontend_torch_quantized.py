@@ -143,3 +143,24 @@ def test_dynamic_quantization_is_refused() -> None:
     with pytest.raises(Unsupported) as caught:
         load(Dynamic(), torch.ones(3))
     assert "choose_qparams" in str(caught.value)
+
+
+class Ties(nn.Module):
+    """Means, halves and sums on grids that are powers of two: a quarter of the numbers lie between two integers."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        grid = (0.5, 3, -128, 127, torch.int8)
+        x, y = through(x, grid), through(y, grid)
+        parts = nn.functional.avg_pool2d(x, 2), x * 0.25, (x - y) / 2, (x * y).relu(), nn.functional.leaky_relu(x, 0.25)
+        coarse = (4.0, 3, -128, 127, torch.int8)
+        return tuple(q.quantize_per_tensor(p, *(coarse if i == 3 else grid)) for i, p in enumerate(parts))
+
+
+def test_ties_go_to_even_as_in_torch() -> None:
+    rng = np.random.default_rng(3)
+    x, y = (np.float32(rng.integers(-40, 40, (1, 2, 6, 6)) / 2) for _ in range(2))
+    with torch.no_grad():
+        want = Ties()(torch.from_numpy(x), torch.from_numpy(y))
+    with cuvil.compile(Ties(), "cpu", (x, y)) as program:
+        for got, right in zip(program(x, y), want, strict=True):
+            np.testing.assert_array_equal(got, right.numpy())
