@@ -24,7 +24,8 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.binary import Add, Div, Mul, Sub
+from cuvil_hw.ops.activation import LeakyRelu
+from cuvil_hw.ops.binary import Add, Div, Maximum, Mul, Sub
 from cuvil_hw.ops.elementwise import Neg
 from cuvil_hw.ops.integer import Quantize, Rescale
 from cuvil_hw.ops.rounding import TRANSLATES
@@ -78,6 +79,24 @@ def combine(program: Program, operation: level1.TensorOp) -> bool:
     put = insert(program, operation)
     result = rescaled(put, terms[0], constant, q) if len(terms) == 1 else summed(put, terms, constant, q)
     replace(operation, result)
+    return True
+
+
+def leaky(program: Program, operation: level1.TensorOp) -> bool:
+    """quantize(leaky_relu(sum)) → maximum(quantize(sum), quantize(alpha · sum)): rounding keeps the order.
+
+    Narrow tensors have a table instead."""
+    q = quantizer(operation)
+    inner = producer(operation.operands[0], "leaky_relu") if q is not None else None
+    if q is None or inner is None or not isinstance(inner.op, LeakyRelu) or not 0 <= inner.op.alpha <= 1:
+        return False
+    x = inner.operands[0]
+    if linear(program, x) is None:
+        return False
+    put = insert(program, operation)
+    shape = level1.type_of(x).shape
+    alpha = put.op(BroadcastTo(shape), put.const(np.full([1] * len(shape), inner.op.alpha, np.float32)))
+    replace(operation, put.op(Maximum(), put.op(q, x), put.op(q, put.op(Mul(), x, alpha))))
     return True
 
 

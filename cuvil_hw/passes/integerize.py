@@ -73,5 +73,5 @@ Rule = Callable[[Program, level1.TensorOp], bool]
 CLIMB: tuple[Rule, ...] = (shared, table.tabulate, move.quantize_up)
 RULES: tuple[Rule, ...] = (
     *(shared, meet, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
-    *(table.tabulate, move.quantize_up, affine.combine, arithmetic.combine),
+    *(table.tabulate, move.quantize_up, affine.combine, affine.leaky, arithmetic.combine),
 )

@@ -395,3 +395,19 @@ def test_an_accumulator_too_wide_is_refused_by_name() -> None:
     p = b.finish([("y", b.op(ops.Dequantize((0.5,), (0,)), y))])
     with pytest.raises(CuvilError, match=r"model\.py:7.*accumulator of 52 bits"):
         run_pipeline(p, ["accumulators"])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.125, 0.1, 1.0, -0.5, 3.0])
+def test_a_leaky_relu_of_wide_sums_is_a_maximum_of_integers(alpha: float) -> None:
+    b, x = quantized_input((1, 64), 0.5, 0, "i16")
+    w = b.op(ops.Dequantize((0.25, 0.03125), (0,), 0), b.const(np.arange(128).reshape(2, 64) - 60, "i8"))
+    y = b.op(ops.LeakyRelu(alpha), b.op(ops.Linear(), x, w, b.const(np.float32([10.5, -3]))))
+    p = b.finish([("y", b.op(ops.Quantize((64.0,), (5,), "i16"), y))])
+    x0 = np.random.default_rng(0).integers(-99, 99, (1, 64)).astype(np.int16)
+    sums = (x0 * 0.5) @ ((np.arange(128).reshape(2, 64) - 60).T * [0.25, 0.03125]) + [10.5, -3]
+    run_pipeline(p, STEPS)
+    assert (floats(p) == []) == (0 <= alpha <= 1)
+    for sign in (1, -1):
+        want = sums if sign == 1 else 2 * np.array([10.5, -3]) - sums
+        want = np.rint(np.where(want < 0, want * np.float32(alpha), want) / 64) + 5
+        np.testing.assert_array_equal(evaluate(p, [sign * x0])[0], want)
