@@ -20,6 +20,7 @@ from cuvil_hw.precision import Precision, choose_precision, quantized_dtypes
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
+from cuvil_hw.runtime.evaluation import Reference
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
@@ -215,7 +216,7 @@ def compile_program(
     """From the simplified program, which is changed, to the artifact."""
     chosen = choose_precision(program, precision, calibration is not None, profile)
     step("quantize")
-    program = quantize(program, chosen, calibration)
+    floats, program = program, quantize(program, chosen, calibration)
     step("make arithmetic integer")
     make_integer(program, chosen)
     step("divide between device and processor")
@@ -244,7 +245,9 @@ def compile_program(
     products = build(plan)
     step("pack")
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
-    return Executable(artifact)
+    executable = Executable(artifact)
+    executable.float_model = float_model(floats) if chosen.scheme is not None else None
+    return executable
 
 
 def _steps(progress: Progress | None) -> Callable[[str], None]:
@@ -305,23 +308,42 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     """The program with quantize/dequantize pairs; as it is when there is nothing to quantize. Raises InputError."""
     if precision.scheme is None:
         return program
-    from cuvil_hw.quant.calibrate import Statistics, collect, without_data
-    from cuvil_hw.quant.ptq import out_of_range
-    from cuvil_hw.quant.ptq import quantize as place_pairs
+    from cuvil_hw.quant.calibrate import Statistics, check_varies, collect, without_data
+    from cuvil_hw.quant.fidelity import fidelity
+    from cuvil_hw.quant.ptq import out_of_range, place
 
     scheme = precision.scheme
     if calibration is None:
         calibration = without_data(program)
     elif not isinstance(calibration, Statistics):
         calibration = collect(program, in_order(calibration, program), histograms=scheme.needs_histograms)
+    if scheme.needs_data:
+        check_varies(program, calibration)
     program.notes["precision"] = out_of_range(program, calibration, scheme)
-    placed = place_pairs(program, calibration, scheme)
+    pairs = place(program, calibration, scheme)
+    placed = pairs.program
     if not quantized_dtypes(placed):
         raise CuvilError(
             f"{program.name}: precision {precision.label} was asked for, but nothing in the model can be quantized "
             "(it has no convolution, linear layer, sum or product); use precision='float32' where floats run"
         )
+    placed.notes.update(program.notes)
+    placed.notes["quantization"] = fidelity(program, pairs, calibration, precision.label)
     return placed
+
+
+def float_model(program: Program) -> Reference:
+    """The meaning of a float program on samples one after another, for `Executable.evaluate`."""
+    from cuvil_hw.quant.calibrate import Values
+
+    values, kept = Values(program), program.calling.kept_outputs
+    names = [name for name, _ in program.outputs]
+
+    def run(samples: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        for seen in values.all_values(samples):
+            yield [a for name, a in zip(names, values.results(seen), strict=True) if name not in kept]
+
+    return run
 
 
 def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:

@@ -82,6 +82,7 @@ def pack(
         epilogue=parts.epilogue,
         state=[(s.input, dict(program.inputs)[s.input]) for s in program.calling.states],
         graph=graph_of(parts.core),
+        quantization=program.notes.get("quantization"),
         notes=[
             *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
             *program.notes.get("precision", ()),

@@ -62,6 +62,9 @@ def batch_norm(program: Program, operation: level1.TensorOp) -> bool:
         spread = [put.op(BroadcastTo(kind.shape), put.const(v.reshape(shape), kind.dtype)) for v in (factor, offset)]
         folded = put.op(Add(), put.op(Mul(), x, spread[0]), spread[1])
     replace(operation, folded)
+    deviation = float(np.sqrt(np.square(scale).mean()))
+    if deviation > 0 and (mean.any() or (var != 1).any()):  # else it never saw data
+        program.notes.setdefault("norms", {})[folded] = deviation  # of what it gave in training, about its means
     return True
 
 

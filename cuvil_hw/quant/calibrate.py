@@ -20,6 +20,7 @@ from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
+from cuvil_hw.quant.scale import Scale
 from cuvil_hw.quant.scores import scores
 from cuvil_hw.report.file import write_text
 from cuvil_hw.runtime.calling import initial
@@ -29,6 +30,7 @@ from cuvil_hw.types import TensorType
 Array = npt.NDArray[Any]
 BINS = 2048
 VERSION = 1
+KEPT = 64  # samples on which the quantized program is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,14 @@ class Range:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """`ranges`: by number of the value (arguments first, then results in order); `program`: digest of the program that
-    they belong to; `samples`: how many inputs were seen."""
+    they belong to; `samples`: how many inputs were seen; `kept`: the first of them, to try the quantized program on
+    (not saved); `doubts`: why the data may not be what the model takes."""
 
     program: str
     samples: int
     ranges: Mapping[int, Range]
+    kept: tuple[Sequence[Array], ...] = field(default=(), compare=False, repr=False)
+    doubts: tuple[str, ...] = field(default=(), compare=False)
 
     def save(self, path: str | Path) -> None:
         """Write them as JSON. Raises CuvilError."""
@@ -135,13 +140,14 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
     used = list(islice(each(samples, [t for _, t in program.given], [n for n, _ in program.given]), limit))
     if not used:
         raise InputError("calibration data is empty: give at least one sample")
-    run, masked = Values(program), scores(program)
+    run, masked, scale = Values(program), scores(program), Scale(program)
     for seen in run.one_after_another(used):
         for value, array in seen.items():
             if value.owner in masked:  # -infinity is what a mask has
                 array = array[~np.isinf(array)]
             lo, hi = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
             lows[value], highs[value] = min(lows.get(value, lo), lo), max(highs.get(value, hi), hi)
+        scale.add(seen)
     for value in lows:
         if not (math.isfinite(lows[value]) and math.isfinite(highs[value])):
             at = level1.loc_of(value.owner) if isinstance(value.owner, Operation) else ""
@@ -156,7 +162,20 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
                 counts[value] += np.histogram(np.abs(array), BINS, (0.0, top))[0]
     number = numbered(program)
     ranges = {number[v]: Range(lows[v], highs[v], tuple(int(c) for c in counts[v])) for v in lows}
-    return Statistics(digest(program), len(used), ranges)
+    return Statistics(digest(program), len(used), ranges, tuple(used[:KEPT]), scale.doubts())
+
+
+def check_varies(program: Program, stats: Statistics) -> None:
+    """Raises InputError where every float input had the same value everywhere: no range can be learnt from that."""
+    kept = program.calling.kept_inputs
+    given = [(n, name) for n, (name, _) in enumerate(program.inputs) if n in stats.ranges and name not in kept]
+    seen = [(name, stats.ranges[n]) for n, name in given]  # arguments are the first values
+    if stats.samples and seen and all(r.lo == r.hi for _, r in seen):
+        names = ", ".join(f"{name} is {r.lo:g}" for name, r in seen)
+        raise InputError(
+            f"calibration data is constant: {names} in all elements of {stats.samples} sample(s), from which no range "
+            "can be learnt; give inputs such as the model will get"
+        )
 
 
 def without_data(program: Program) -> Statistics:
@@ -187,11 +206,17 @@ class Values:
                 else:
                     self._steps.append(step)
 
-    def __call__(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
-        return {v: a for v, a in self._all(inputs).items() if a.dtype.kind == "f"}
-
     def one_after_another(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
-        """The same for each sample (of the inputs that a caller gives), state carried on."""
+        """The float values of each sample (of the inputs that a caller gives), state carried on."""
+        for seen in self.all_values(samples):
+            yield {v: a for v, a in seen.items() if a.dtype.kind == "f"}
+
+    def results(self, seen: Mapping[SSAValue, Array]) -> list[Array]:
+        """The program's outputs among what `all_values` gave."""
+        return [seen[v] if v in seen else self._known[v] for v in self._outputs]
+
+    def all_values(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
+        """The same, of every type."""
         program = self._program
         states, names = program.calling.states, [name for name, _ in program.inputs]
         ports = [Port(name, kind.shape, kind.dtype) for name, kind in program.inputs]
@@ -201,7 +226,7 @@ class Values:
             given = dict(zip((name for name, _ in program.given), sample, strict=True)) | kept
             seen = self._all([given[name] for name in names])
             kept = {s.input: seen[v] if (v := outputs[s.output]) in seen else self._known[v] for s in states}
-            yield {v: a for v, a in seen.items() if a.dtype.kind == "f"}
+            yield seen
 
     def _all(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
         seen: dict[SSAValue, Array] = dict(zip(self._args, inputs, strict=True))
@@ -260,6 +285,11 @@ def split(arrays: Sequence[Any], types: Sequence[TensorType], names: Sequence[st
         array = as_array(value)
         if array.dtype.kind not in "fiub":
             raise InputError(f"calibration input {name}: dtype {array.dtype}, expected numbers")
+        if dtypes.is_float(kind.dtype) and array.dtype.kind != "f":
+            raise InputError(
+                f"calibration input {name} is {array.dtype}, the model takes {kind.dtype}: scale it as in training, "
+                f"such as x.astype(numpy.{dtypes.to_numpy(kind.dtype)}) / 255 for pixels"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"calibration input {name} holds NaN or infinity")
         columns.append([np.asarray(a, dtypes.to_numpy(kind.dtype)) for a in rows(array, kind, name)])

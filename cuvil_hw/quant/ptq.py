@@ -10,8 +10,8 @@ late as views, relu, clamp and pools of maxima after it allow, so that a layer a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,15 +50,29 @@ from cuvil_hw.quant.scores import scores
 BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale larger
 
 
+@dataclass(frozen=True)
+class Placed:
+    """`taps`: by the number of a value in the float program, the integers that stand for it, and their grid."""
+
+    program: Program
+    taps: Mapping[int, tuple[SSAValue, Grid]]
+
+
 def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError when the
     statistics were collected on another program, or constants have no integers: NaN, infinite weights."""
+    return place(program, stats, scheme).program
+
+
+def place(program: Program, stats: Statistics, scheme: Scheme) -> Placed:
+    """The same, with where each value went."""
     check_constants(program)
     if stats.program != digest(program):
         raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
     copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes), program.calling)
-    matching = dict(zip(numbered(program), numbered(copy), strict=True))
+    before = list(numbered(copy))
+    matching = dict(zip(numbered(program), before, strict=True))
     kept = scores(copy)
     found = {o: v for o, v in table_inputs(copy, is_wide(scheme)).items() if o not in kept}
     placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found, kept)
@@ -69,7 +83,8 @@ def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
     for operation in layers:
         placed.weights(operation)
     copy.verify()
-    return copy
+    numbers = {v: n for n, v in enumerate(before)}
+    return Placed(copy, {numbers[v]: tap for v, tap in placed.taps.items()})
 
 
 def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[str, ...]:
@@ -153,6 +168,7 @@ class _Placement:
     ranges: dict[SSAValue, Range]
     tables: dict[Operation, SSAValue]
     floats: frozenset[Operation]
+    taps: dict[SSAValue, tuple[SSAValue, Grid]] = field(default_factory=dict)
 
     @property
     def wide(self) -> bool:
@@ -301,6 +317,7 @@ class _Placement:
 
         def pair(x: SSAValue, grid: Grid) -> SSAValue:
             q = put.op(Quantize((grid.scale,), (grid.zero,), grid.dtype), x, loc=loc)
+            self.taps.setdefault(value, (q, grid))
             return put.op(Dequantize((grid.scale,), (grid.zero,)), q, loc=loc)
 
         tables = [u for u in readers if self.wide and self.tabled(u.operation)]

@@ -34,12 +34,14 @@ def build_report(
     graph: Graph,
     notes: Sequence[str] = (),
     state: Sequence[tuple[str, TensorType]] = (),
+    quantization: Mapping[str, Any] | None = None,
 ) -> Report:
     """The report of one compilation.
 
     `target`: name, adapter, part and board; `fixed`: use per axis besides the layers (shell, DMA); `live_bytes`: memory
-    that a run keeps; `state`: what is kept between calls; `notes`: assumptions that the user should know. No time of
-    day and no path is in it, so that equal compilations give equal reports.
+    that a run keeps; `state`: what is kept between calls; `notes`: assumptions that the user should know;
+    `quantization`: what `quant.fidelity` found, its warnings become notes. No time of day and no path is in it, so that
+    equal compilations give equal reports.
     """
     layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
     return Report(
@@ -70,8 +72,9 @@ def build_report(
             ],
             "state": [{"name": name, "type": str(kind)} for name, kind in state],
             "accuracy": [],
+            "quantization": {key: value for key, value in (quantization or {}).items() if key != "warnings"},
             "saturations": {},
-            "notes": list(notes),
+            "notes": [*(f"warning: {text}" for text in (quantization or {}).get("warnings", ())), *notes],
             "graph": graph.to_json(),
         }
     )

@@ -31,6 +31,7 @@ def render(report: Mapping[str, Any]) -> str:
         else "",
         _section("Cycles per layer", cycles_chart(report)),
         _section("Layers", _table(text.layers(report), slowest)),
+        _section("Quantization", _table(text.quantization(report))) if report.get("quantization") else "",
         _section("Accuracy", _table(text.accuracy(report))) if report["accuracy"] else "",
         _section("Saturations", _table(text.saturations(report))) if report["saturations"] else "",
         _section("Graph", _graph(report, slowest)),

@@ -23,8 +23,14 @@ def render(report: Mapping[str, Any]) -> str:
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """Every table that has rows."""
     found = [layers(report)]
-    for key, make in (("totals", totals), ("accuracy", accuracy), ("saturations", saturations)):
-        if report[key]:
+    makers = (
+        ("totals", totals),
+        ("quantization", quantization),
+        ("accuracy", accuracy),
+        ("saturations", saturations),
+    )
+    for key, make in makers:
+        if report.get(key):
             found.append(make(report))
     return found
 
@@ -74,6 +80,17 @@ def accuracy(report: Mapping[str, Any]) -> Table:
         for a in report["accuracy"]
     ]
     return ["metric", "float", "device", "samples", "origin"], rows, [False, True, True, True, False]
+
+
+def quantization(report: Mapping[str, Any]) -> Table:
+    """Signal to noise of each quantized value and output against float."""
+    found = report["quantization"]
+    rows = [[f"{e['op']} {e['layer']}".strip(), words.decibels(e["sqnr_db"]), ""] for e in found["layers"]]
+    for o in found["outputs"]:
+        same = "" if o["same_largest"] is None else f"{o['same_largest']:.1%}"
+        rows.append([f"output {o['name']}", words.decibels(o["sqnr_db"]), same])
+    column = f"int against float, {words.count(found['samples'])} samples, {found['origin']}"
+    return [column, "signal to noise", "same largest"], rows, [False, True, True]
 
 
 def saturations(report: Mapping[str, Any]) -> Table:

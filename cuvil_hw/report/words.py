@@ -23,6 +23,11 @@ def seconds(value: float | None) -> str:
     return f"{value / 1e-9:,.3g} ns" if value > 0 else "0 s"
 
 
+def decibels(value: float | None) -> str:
+    """Signal to noise; None: there is no noise."""
+    return "exact" if value is None else f"{value:.1f} dB"
+
+
 def rate(value: float | None) -> str:
     """Events per second, at three significant digits below 1000."""
     if value is None:

@@ -20,9 +20,10 @@ from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.quoting import visible
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import calling, canonical, forks, registry, signature
+from cuvil_hw.runtime import calling, canonical, evaluation, forks, registry, signature
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
+from cuvil_hw.runtime.evaluation import Evaluation
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
 from cuvil_hw.runtime.inputs import as_array, bind, check_apart, check_writable, is_tensor, to_tensor, write_back
 from cuvil_hw.runtime.opened import Opened
@@ -105,6 +106,8 @@ class Executable:
         self._calling, self._initial = _calling(artifact, constants)
         self._kept = dict(self._initial)
         self._closed = False
+        # What was quantized: set by the compiler, not stored in artifacts.
+        self.float_model: evaluation.Reference | None = None
         self.after_fork()
         forks.watch(self)
 
@@ -229,6 +232,17 @@ class Executable:
         if any(is_tensor(v) for v in values.values()):
             results = [to_tensor(r) for r in results]
         return Run(tuple(results), n, seconds, counters)
+
+    def evaluate(
+        self, data: Any, labels: Any = None, *, reference: Any = None, top: Sequence[int] = (1, 5)
+    ) -> Evaluation:
+        """How right the program is on `data`: (N, *shape of the input), or a tuple or mapping of such arrays.
+
+        `labels`: (N,) the class of each sample, for accuracies by the first output; `top`: "among the k largest", for
+        each k. `reference`: what floats give, as a function of the inputs (such as the PyTorch model, on arrays) or as
+        arrays; None: the float model itself where the program comes from `cuvil.compile` and was quantized there.
+        State starts anew. Raises InputError for data and labels that don't fit, and as `run` does."""
+        return evaluation.evaluate(self, data, labels, reference, top, self.float_model)
 
     def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """What is given, by port. Raises InputError."""

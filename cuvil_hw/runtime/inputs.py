@@ -17,7 +17,6 @@ from cuvil_hw.imported import is_instance
 from cuvil_hw.runtime.device import Array, Port
 
 _TooHard = getattr(np, "exceptions", np).TooHardError  # NumPy 1.25 gave errors a module of their own
-_MANTISSA_BITS = {"f16": 11, "f32": 24, "f64": 53}
 
 
 def bind(ports: Sequence[Port], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -56,9 +55,10 @@ def to_tensor(array: Array) -> Any:
 def as_array(value: Any, port: Port) -> Array:
     """`value` in the container of the port's dtype; any shape, strides and byte order. Raises InputError.
 
-    Allowed: the same dtype; a wider one that holds every value of the given one; f64 → f32 (rounds; a finite value
-    must stay finite); Python numbers where each value is exact in the port's dtype. A tensor that requires grad is
-    detached: no gradient flows through a device."""
+    Allowed: the same dtype; a wider one of the same kind; f64 → f32 (rounds; a finite value must stay finite); Python
+    numbers where each value is exact in the port's dtype. Arrays of integers aren't taken for floats, as layers of
+    PyTorch don't: pixels of 0 to 255 for a model that takes 0 to 1 would give results, wrong ones. A tensor that
+    requires grad is detached: no gradient flows through a device."""
     at = f"input {port.name!r}"
     if is_tensor(value):
         array, python = _from_tensor(value, at), False
@@ -90,7 +90,14 @@ def _from_tensor(value: Any, at: str) -> Array:
 
 def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
     wanted = dtypes.to_numpy(port.dtype)
-    if array.dtype.newbyteorder("=") == wanted or _holds(array.dtype, wanted):
+    counts = wanted.kind == "f" and array.dtype.kind in "biu"
+    if counts and not python:
+        given = dtypes.from_numpy(array.dtype.newbyteorder("="))
+        raise InputError(
+            f"{at}: has dtype {given}, expected {port.dtype}; convert and scale it as in training, e.g. "
+            f"x.astype(numpy.{wanted})"
+        )
+    if array.dtype.newbyteorder("=") == wanted or (not counts and np.can_cast(array.dtype, wanted, "safe")):
         return array.astype(wanted, copy=False)
     rounds = array.dtype.itemsize == 8 and array.dtype.kind == "f" and port.dtype == "f32"
     numbers = python and (not array.size or array.dtype.kind != "f" or wanted.kind == "f")
@@ -109,12 +116,6 @@ def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
     elif not ((back == array) & ((result < 0) == (array < 0))).all():
         raise InputError(f"{at}: holds numbers that {port.dtype} can't represent exactly")
     return result
-
-
-def _holds(source: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    if source.kind in "iu" and wanted.kind == "f":
-        return source.itemsize * 8 - (source.kind == "i") <= _MANTISSA_BITS[dtypes.from_numpy(wanted)]
-    return bool(np.can_cast(source, wanted, "safe"))
 
 
 def _in_range(array: Array, port: Port, at: str) -> Array:
