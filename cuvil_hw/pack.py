@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cuvil_hw import host_work
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError
@@ -51,7 +52,7 @@ def pack(
     """Everything that running needs, in one artifact. Equal compilations give equal bytes."""
     from cuvil_hw.ir.graphviz import graph_of
 
-    graph = design.graph
+    graph, host = design.graph, str(profile.settings.get("host", ""))
     manifest = Manifest(
         model=program.name,
         adapter=profile.adapter,
@@ -83,7 +84,9 @@ def pack(
         state=[(s.input, dict(program.inputs)[s.input]) for s in program.calling.states],
         graph=graph_of(parts.core),
         quantization=program.notes.get("quantization"),
+        host=host_work.entries(parts.host, host),
         notes=[
+            *(f"warning: {text}" for text in host_work.warnings(parts.host, host)),
             *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
             *program.notes.get("precision", ()),
             *program.notes.get("measured", ()),

@@ -8,7 +8,7 @@ after:  prologue [quantize], core {conv, rescale}, epilogue [dequantize, softmax
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,12 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import Refusal, Unsupported
+from cuvil_hw.host_work import HostOp, products
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
-from cuvil_hw.ops.base import Op
+from cuvil_hw.ops.base import Op, to_json
 from cuvil_hw.ops.integer import Dequantize, Quantize
-from cuvil_hw.runtime.host import HostProgram, HostStep
+from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise
 from cuvil_hw.types import TensorType
 
 Refuses = Callable[[Op, tuple[TensorType, ...], tuple[TensorType, ...]], str | None]
@@ -33,12 +34,14 @@ FREE = frozenset({"reshape", "transpose", "slice", "broadcast_to", "cast"})
 @dataclass(frozen=True)
 class Partition:
     """`prologue` makes the core's inputs from the program's, `epilogue` the program's outputs from the core's (and from
-    every value of the prologue). `constants`: arrays that host steps read, by name."""
+    every value of the prologue). `constants`: arrays that host steps read, by name; `host`: what each step costs, and
+    why it is there."""
 
     prologue: HostProgram
     core: Program
     epilogue: HostProgram
     constants: Mapping[str, npt.NDArray[np.generic]]
+    host: tuple[HostOp, ...] = ()
 
 
 def split(
@@ -70,7 +73,17 @@ def split(
     middle = [o for o in reasons if o not in before and o not in after]
     if middle or not core:
         raise Unsupported(_refusals({o: reasons[o] for o in middle or reasons}), f"{program.name} on {target}")
-    return _cut(program, before, core, after)
+    host = [_host_op("before", o, reasons) for o in ops if o in before]
+    host += [_host_op("after", o, reasons) for o in ops if o in after]
+    return replace(_cut(program, before, core, after), host=tuple(host))
+
+
+def _host_op(where: str, operation: level1.TensorOp, reasons: Mapping[level1.TensorOp, str]) -> HostOp:
+    op, operands = operation.op, _types(operation.operands)
+    size = sum(level1.type_of(r).size for r in operation.results)
+    whole = sample_wise(op, [level1.type_of(v) for v in operation.operands if not isinstance(v.owner, level1.ConstOp)])
+    count = products(op.mnemonic, operands, to_json(op), size)
+    return HostOp(where, op.mnemonic, level1.loc_of(operation), reasons.get(operation, ""), count, size, not whole)
 
 
 def _ends(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cuvil_hw import api, dtypes
+from cuvil_hw import api, dtypes, host_work
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
 from cuvil_hw.ir import level1
@@ -25,7 +25,7 @@ ASSUMED = "ranges of values assumed, as no calibration data was given"
 class Coverage:
     """`precision`: in which the target would run it; `device`, `processor`: ops by mnemonic; `refused`: what can't run;
     `fits`: within the profile's limits, None when it wasn't asked; `problem`: why it doesn't fit or can't be compiled;
-    `note`: what was assumed."""
+    `note`: what was assumed; `warnings`: layers on the processor, quantization that is far from float."""
 
     target: str
     precision: str
@@ -35,6 +35,7 @@ class Coverage:
     fits: bool | None = None
     problem: str = ""
     note: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -71,7 +72,14 @@ def coverage(
         return Coverage(profile.name, chosen.label, problem=str(e), note=note)
     device = Counter(o.spec.mnemonic for o in parts.core.block.ops if isinstance(o, level1.TensorOp))
     processor = Counter(step.op for part in (parts.prologue, parts.epilogue) for step in part.steps)
-    found: dict[str, Any] = {"device": dict(device), "processor": dict(processor), "note": note}
+    doubts = () if note else ready.notes.get("quantization", {}).get("warnings", ())
+    host = str(profile.settings.get("host", ""))
+    found: dict[str, Any] = {
+        "device": dict(device),
+        "processor": dict(processor),
+        "note": note,
+        "warnings": (*host_work.warnings(parts.host, host), *doubts),
+    }
     try:
         fitted(parts, adapter, profile)
     except DoesNotFit as e:

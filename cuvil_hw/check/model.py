@@ -58,7 +58,8 @@ class Check:
 
     @property
     def warnings(self) -> int:
-        return len(self.stale) + sum(h.severity == "warning" for h in self.hazards)
+        own = sum(h.severity == "warning" for h in self.hazards)
+        return len(self.stale) + own + sum(len(t.warnings) for t in self.targets)
 
     @property
     def broadcasts(self) -> tuple[Layer, ...]:

@@ -95,6 +95,8 @@ def show(found: Check, layers: bool) -> None:
             for text in (target.note, *map(str, target.refused), target.problem):
                 if text:
                     line(f"  {target.target}: {text}")
+            for text in target.warnings:
+                line(f"  {target.target}: warning: {text}")
     if found.stale:
         line("\nshapes stated in the file that its operators don't give")
         for text in found.stale:

@@ -6,7 +6,6 @@ integer as it does for a target, and its meaning (the bits of every target) is e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.host_work import products
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import evaluate
@@ -74,18 +74,12 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
 
 def work(program: Program) -> int:
     """Multiplications of the layers and elements of all other results, of one run."""
-    return sum(
-        op_work(o.spec.mnemonic, [level1.type_of(v).shape for v in o.operands], level1.type_of(o.results[0]).size)
-        for o in program.block.ops
-        if isinstance(o, level1.TensorOp)
-    )
-
-
-def op_work(name: str, operands: Sequence[tuple[int, ...]], size: int) -> int:
-    """The same of one op by its mnemonic, the shapes of its operands and the elements of its result."""
-    if name in ("conv", "linear") and len(operands) > 1:
-        return size * math.prod(operands[1][1:])
-    return size * operands[0][-1] if name == "mat_mul" and operands[0] else size
+    total = 0
+    for o in program.block.ops:
+        if isinstance(o, level1.TensorOp):
+            size = sum(level1.type_of(r).size for r in o.results)
+            total += size + products(o.spec.mnemonic, [level1.type_of(v) for v in o.operands], {}, size)
+    return total
 
 
 def _tapped(placed: Placed) -> tuple[Program, list[tuple[int, Dequantize]]]:

@@ -90,8 +90,8 @@ class Scale:
             if not 1 / FACTOR <= ratio <= FACTOR:
                 return (
                     "the calibration data seems to have another scale than the training data: the batch norm behind "
-                    f"layer {_where(value)} gives {ratio:.3g} times the deviation that it gave in training; scale it as "
-                    "in training",
+                    f"layer {_where(value)} gives {ratio:.3g} times the deviation that it gave in training; scale it "
+                    "as in training",
                 )
         if self._seen:
             return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cuvil_hw.host_work import ORIGIN
 from cuvil_hw.report.graph import Graph
 from cuvil_hw.report.report import SCHEMA, Report
 from cuvil_hw.runtime.host import HostProgram
@@ -35,12 +36,14 @@ def build_report(
     notes: Sequence[str] = (),
     state: Sequence[tuple[str, TensorType]] = (),
     quantization: Mapping[str, Any] | None = None,
+    host: Sequence[Mapping[str, Any]] | None = None,
 ) -> Report:
     """The report of one compilation.
 
     `target`: name, adapter, part and board; `fixed`: use per axis besides the layers (shell, DMA); `live_bytes`: memory
     that a run keeps; `state`: what is kept between calls; `notes`: assumptions that the user should know;
-    `quantization`: what `quant.fidelity` found, its warnings become notes. No time of day and no path is in it, so that
+    `quantization`: what `quant.fidelity` found, its warnings become notes; `host`: the
+    steps of both programs with their seconds, None: not known. No time of day and no path is in it, so that
     equal compilations give equal reports.
     """
     layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
@@ -60,12 +63,14 @@ def build_report(
                 "bound_cycles": choice.bound,
                 "gap": (choice.objective - choice.bound) / choice.objective if choice.objective > 0 else 0.0,
             },
-            **_speed(layers, choice.style, clock_hz),
+            **_speed(layers, choice.style, clock_hz, sum(step["seconds"] for step in host or ())),
             # Layers that stream keep no intermediate results.
             "memory": None
             if choice.style == "spatial"
             else {"arena_bytes": memory.size_bytes, "live_bytes": int(live_bytes), "origin": ANALYTIC},
-            "host": [
+            "host": [dict(step) for step in host]
+            if host is not None
+            else [
                 {"where": where, "op": step.op}
                 for where, program in (("before", prologue), ("after", epilogue))
                 for step in program.steps
@@ -117,8 +122,9 @@ def _bottleneck(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"layer": slowest["name"], "cycles": slowest["cycles"], "origin": slowest["origin"]}
 
 
-def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float) -> dict[str, Any]:
-    """Latency of one inference and inferences per second, both of the device alone."""
+def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float, host_s: float) -> dict[str, Any]:
+    """Latency of one inference and inferences per second, with the `host_s` seconds that the processor takes for each:
+    it prepares samples before the device gets them, and finishes them after."""
     origin = ANALYTIC if all(layer["origin"] == ANALYTIC for layer in layers) else "mixed, see layers"
     total = sum(layer["cycles"] for layer in layers)
     slowest = max((layer["cycles"] for layer in layers), default=0)
@@ -127,7 +133,15 @@ def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float) -> 
         interval = slowest
     else:
         words, interval = "sum of all layers, which run one after another", total
+    if host_s:
+        words, origin = f"{words}; and the processor's ops", f"{origin}; with the processor, {ORIGIN}"
+    seconds = interval / clock_hz + host_s
     return {
-        "latency": {"cycles": total, "seconds": total / clock_hz, "note": words, "origin": origin},
-        "throughput": {"inferences_per_s": clock_hz / interval if interval else None, "origin": origin},
+        "latency": {"cycles": total, "seconds": total / clock_hz + host_s, "note": words, "origin": origin},
+        "throughput": {
+            "inferences_per_s": 1 / seconds if seconds else None,
+            "device_inferences_per_s": clock_hz / interval if interval else None,
+            "host_seconds": host_s,
+            "origin": origin,
+        },
     }

@@ -107,6 +107,9 @@ def closing(report: Mapping[str, Any]) -> list[str]:
         what = words.slowest(report)
         lines.append(f"* {what}: {slowest['layer']}, {words.count(slowest['cycles'])} cycles; {words.gap(report)}")
     lines.append(f"throughput: {words.rate(speed['inferences_per_s'])} inferences/s ({speed['origin']})")
+    if speed.get("host_seconds"):
+        alone, beside = words.rate(speed["device_inferences_per_s"]), words.seconds(speed["host_seconds"])
+        lines.append(f"  the device alone: {alone} inferences/s; the processor's ops take {beside} a sample")
     lines.append(f"latency: {words.seconds(latency['seconds'])} ({latency['origin']}; {latency['note']})")
     memory = report["memory"]
     if memory is not None:

@@ -1,0 +1,70 @@
+"""What the ops cost that run on the processor beside a device, in NumPy, and which of them ought not to be there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuvil_hw.types import TensorType
+
+ORIGIN = "analytic (NumPy on the processor, a factor of a few either way)"
+# Layers: what one has a device for.
+HEAVY = frozenset({"conv", "conv_transposed", "linear", "mat_mul", "tree_walk"})
+# By `host` of a profile's settings: products a second, elements a second, seconds a call of NumPy. The first line from
+# integer linear and conv, quantize and softmax of cuvil_hw.ops on one core of a server; an Arm core of a board is about
+# a tenth of that by its clock and its width.
+RATES: Mapping[str, tuple[float, float, float]] = {"": (5e7, 2e8, 8e-6), "arm": (5e6, 2e7, 8e-5)}
+
+
+@dataclass(frozen=True, slots=True)
+class HostOp:
+    """`where`: "before" or "after" the device; `loc`: in the model; `why`: the device doesn't run it; `products`,
+    `elements`: of its results, for one sample; `alone`: samples can't be computed together."""
+
+    where: str
+    op: str
+    loc: str
+    why: str
+    products: int
+    elements: int
+    alone: bool
+
+    def seconds(self, host: str) -> float:
+        """For one sample of many."""
+        products, elements, call = RATES.get(host, RATES[""])
+        return self.products / products + self.elements / elements + (call if self.alone else 0.0)
+
+
+def products(name: str, operands: Sequence[TensorType], attrs: Mapping[str, Any], size: int) -> int:
+    """Multiplications (steps down trees) for a result of `size` elements; 0 for ops that aren't layers."""
+    if name in ("conv", "linear") and len(operands) > 1:
+        return size * math.prod(operands[1].shape[1:])
+    if name == "mat_mul":
+        return size * operands[0].shape[-1]
+    return 10 * size * int(attrs.get("depth", 1)) if name == "tree_walk" else size if name in HEAVY else 0
+
+
+def entries(ops: Iterable[HostOp], host: str) -> list[dict[str, Any]]:
+    """For a report, in order."""
+    return [
+        {"where": o.where, "op": o.op, "layer": o.loc, "why": o.why, "seconds": o.seconds(host), "origin": ORIGIN}
+        for o in ops
+    ]
+
+
+def warnings(ops: Iterable[HostOp], host: str) -> list[str]:
+    """One for each reason for which layers aren't on the device, naming them."""
+    found: dict[str, list[HostOp]] = {}
+    for o in ops:
+        if o.op in HEAVY:
+            found.setdefault(o.why, []).append(o)
+    return [
+        f"{len(layers)} layer{'s' if len(layers) > 1 else ''} on the processor, not on the device: "
+        + ", ".join(f"{o.op} {o.loc}".strip() for o in layers[:8])
+        + (", …" if len(layers) > 8 else "")
+        + f": {why or 'between other ops that run there'}; about {sum(o.seconds(host) for o in layers) * 1e3:.3g} ms "
+        "a sample"
+        for why, layers in found.items()
+    ]
