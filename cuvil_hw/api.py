@@ -16,7 +16,7 @@ from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
 from cuvil_hw.opt_level import at_level, level_of, searches
 from cuvil_hw.pack import Design, pack
-from cuvil_hw.precision import Precision, choose_precision, quantized_dtypes
+from cuvil_hw.precision import CONVERT, Precision, choose_precision, other_floats, quantized_dtypes
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -323,6 +323,8 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     pairs = place(program, calibration, scheme)
     placed = pairs.program
     if not quantized_dtypes(placed):
+        if other := other_floats(program):
+            raise CuvilError(f"{program.name} computes in {other}, and only f32 can be quantized; {CONVERT}")
         raise CuvilError(
             f"{program.name}: precision {precision.label} was asked for, but nothing in the model can be quantized "
             "(it has no convolution, linear layer, sum or product); use precision='float32' where floats run"

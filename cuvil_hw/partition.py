@@ -23,12 +23,21 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops.base import Op, to_json
 from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.passes.arithmetic import ARITHMETIC
+from cuvil_hw.passes.layers import LAYERS, SUMS
+from cuvil_hw.precision import CONVERT
 from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise
 from cuvil_hw.types import TensorType
 
 Refuses = Callable[[Op, tuple[TensorType, ...], tuple[TensorType, ...]], str | None]
 # Ops whose work isn't worth speaking of: pulling them to the processor with a refused op costs nothing.
 FREE = frozenset({"reshape", "transpose", "slice", "broadcast_to", "cast"})
+
+
+def can_be_integer(operation: level1.TensorOp) -> bool:
+    """Whether quantization may make integers of it."""
+    spec = operation.spec
+    return spec.pointwise or spec.moves or spec.monotone != "none" or issubclass(spec, LAYERS + SUMS + ARITHMETIC)
 
 
 @dataclass(frozen=True)
@@ -157,11 +166,17 @@ def _after(
 
 
 def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
-    """One entry a kind of op and reason, with advice for floats."""
+    """One entry a kind of op and reason, with advice for floats that leads somewhere: only f32 can be quantized, and only
+    ops with an integer form."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
-        if _has_floats(operation) and "quantize the model" not in why:
+        types = {t.dtype for t in _types([*operation.operands, *operation.results]) if dtypes.is_float(t.dtype)}
+        if types - {"f32"}:
+            why += f"; {CONVERT}"
+        elif types and can_be_integer(operation):
             why += "; quantize the model (precision int8 or fixed<W,I>)"
+        elif types and not isinstance(operation.op, Quantize | Dequantize):
+            why += "; it has no integer form, choose a target that runs floats, such as cpu"
         found.setdefault((operation.spec.mnemonic, why), []).append(level1.loc_of(operation))
     return [Refusal(op, why, len(where), tuple(w for w in where if w)) for (op, why), where in found.items()]
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from cuvil_hw.quant.schemes import Scheme
 
 
+CONVERT = "convert the model to f32 first, such as model.float()"
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """`label`: for people; `scheme`: how to quantize, None: there is nothing to do; `quantized`: the program computes
@@ -47,6 +50,8 @@ def choose_precision(program: Program, wanted: str | None, has_calibration: bool
     scheme = parse_precision(wanted)
     if scheme is not None and scheme.needs_data and not has_calibration:
         need = f"{profile.name} is made for integers" if wanted == preferred else f"precision {wanted} was asked for"
+        if other := other_floats(program):
+            raise CuvilError(f"{program.name} computes in {other}, {need}, and only f32 can be quantized; {CONVERT}")
         raise CuvilError(
             f"{program.name} is a float model and {need}, so it has to be quantized: give calibration=… "
             "(--calibration FILE; representative inputs, 100 samples or more), or a model that is quantized already "
@@ -71,6 +76,16 @@ def _of_quantized(program: Program, stored: tuple[str, ...], wanted: str | None)
                 "leave precision out, or give the float model"
             )
     return Precision(label, None, True)
+
+
+def other_floats(program: Program) -> str:
+    """The float types of a program that has no f32; empty for other programs."""
+    from cuvil_hw import dtypes
+    from cuvil_hw.ir import level1
+
+    values = [*program.block.args, *(r for op in program.block.ops for r in op.results)]
+    found = {t for t in (level1.type_of(v).dtype for v in values) if dtypes.is_float(t)}
+    return "" if "f32" in found else ", ".join(sorted(found))
 
 
 def has_floats(program: Program) -> bool:

@@ -19,6 +19,7 @@ from cuvil_hw.quant.calibrate import Range, Statistics, digest, numbered
 from cuvil_hw.target_check import adapter_for
 
 ASSUMED = "ranges of values assumed, as no calibration data was given"
+GOLDEN = 0.618034  # its multiples, modulo 1, all differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def coverage(
 ) -> Coverage:
     """The way of `compile` up to the choice of schedules; no tool is run. `program`: simplified; it stays as it is.
 
-    A float program for a target that needs integers is quantized with ranges of [-1, 1] where there are no
-    `statistics`: what runs where doesn't depend on them."""
+    A float program for a target that needs integers is quantized with assumed ranges where there are no
+    `statistics`: what runs where doesn't depend on them, and resources hardly."""
     note = ""
     try:
         adapter = adapter_for(profile, None)
@@ -98,10 +99,12 @@ def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
 
 
 def assumed(program: Program) -> Statistics:
-    """Statistics as if every float value lay in [-1, 1]."""
+    """Statistics as if every float value had a range of its own, around 0 and not symmetric: as for real data, no two
+    scales are equal and no zero point is 0, which would save arithmetic that a calibrated program has."""
     floats = [
         n
         for v, n in numbered(program).items()
         if dtypes.is_float(level1.type_of(v).dtype) and not isinstance(v.owner, level1.ConstOp)
     ]
-    return Statistics(digest(program), 0, {n: Range(-1.0, 1.0, ()) for n in floats})
+    sizes = {n: 1 + n * GOLDEN % 1 for n in floats}
+    return Statistics(digest(program), 0, {n: Range(-1.1 * s, 1.7 * s, ()) for n, s in sizes.items()})

@@ -127,7 +127,7 @@ def _type(kind: TensorType) -> str:
 
 def _row(t: Coverage) -> tuple[str, ...]:
     refused = sum(r.count for r in t.refused)
-    fits = {True: "yes", False: "no", None: "—"}[t.fits]
+    fits = {True: "likely" if t.note else "yes", False: "no", None: "—"}[t.fits]
     return t.target, t.precision, str(sum(t.device.values())), str(sum(t.processor.values())), str(refused), fits
 
 

@@ -1,0 +1,72 @@
+"""What `check` assumes of ranges costs what calibrated ones cost, and advice doesn't lead in circles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import cuvil
+from cuvil_hw import api
+from cuvil_hw.check.coverage import assumed
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.program import Program
+from cuvil_hw.precision import choose_precision
+from cuvil_hw.profile import load_profile
+from cuvil_hw.quant.calibrate import Statistics, collect
+from cuvil_hw.target_check import adapter_for
+
+pytestmark = pytest.mark.needs("ortools")
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.f(x))
+
+
+def least(program: Program, statistics: Statistics) -> dict[str, float]:
+    """Use of the smallest schedule of every kernel on a PYNQ-Z2."""
+    profile = load_profile("pynq-z2")
+    adapter = adapter_for(profile, None)
+    chosen = choose_precision(program, "int8", True, profile)
+    ready = api.quantize(program.clone(), chosen, statistics)
+    api.make_integer(ready, chosen)
+    kernels = api.propose(api.fuse(api.divide(ready, adapter, profile).core), adapter, profile)
+    uses = [min((c.estimate.use for c in k.candidates), key=lambda use: use.get("lut", 0)) for k in kernels]
+    return {axis: sum(use.get(axis, 0) for use in uses) for axis in ("lut", "ff", "dsp")}
+
+
+def test_assumed_ranges_cost_what_calibrated_ones_do() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(), Residual()).eval()
+    program = api.import_model(model, torch.zeros(1, 3, 8, 8), None, None)
+    api.simplify(program)
+    data = np.random.default_rng(0).normal(size=(8, 3, 8, 8)).astype(np.float32)
+    known, guessed = least(program, collect(program, data)), least(program, assumed(program))
+    for axis, used in known.items():
+        assert guessed[axis] >= 0.97 * used, axis
+
+
+def reasons(precision: str | None, data: Any, target: str) -> str:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double().eval()
+    with pytest.raises(CuvilError) as refused:
+        cuvil.compile(model, target, torch.zeros(1, 8, dtype=torch.float64), data, precision)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["pynq-z2", "mlu270"])
+def test_f64_where_there_is_none_is_to_be_converted_whatever_is_tried(target: str) -> None:
+    data = np.random.default_rng(0).normal(size=(8, 8))
+    for text in (
+        reasons("int8", data, target), reasons("int8", None, target), reasons("float32", None, target)
+    ):  # fmt: skip
+        assert "convert the model to f32" in text
+        assert "precision='float32'" not in text
+        assert "quantize the model" not in text
