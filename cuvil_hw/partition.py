@@ -166,7 +166,7 @@ def _after(
 
 
 def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
-    """One entry a kind of op and reason, with advice for floats that leads somewhere: only f32 can be quantized, and only
+    """One entry a kind of op and reason, with advice that leads somewhere: of floats only f32 can be quantized, and only
     ops with an integer form."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
