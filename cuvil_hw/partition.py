@@ -166,8 +166,8 @@ def _after(
 
 
 def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
-    """One entry a kind of op and reason, with advice that leads somewhere: of floats only f32 can be quantized, and only
-    ops with an integer form."""
+    """One entry a kind of op and reason, with advice that leads somewhere: of floats only f32 can be quantized, and
+    only ops with an integer form."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
         types = {t.dtype for t in _types([*operation.operands, *operation.results]) if dtypes.is_float(t.dtype)}
