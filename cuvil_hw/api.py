@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
-from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ToolNotFound, needs_python
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_python
 from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
 from cuvil_hw.opt_level import at_level, level_of, searches
@@ -20,7 +20,6 @@ from cuvil_hw.precision import CONVERT, Precision, choose_precision, other_float
 from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
-from cuvil_hw.runtime.evaluation import Reference
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
@@ -246,7 +245,10 @@ def compile_program(
     step("pack")
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
     executable = Executable(artifact)
-    executable.float_model = float_model(floats) if chosen.scheme is not None else None
+    if chosen.scheme is not None:
+        from cuvil_hw.quant.fidelity import float_model
+
+        executable.float_model = float_model(floats)
     return executable
 
 
@@ -308,7 +310,7 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     """The program with quantize/dequantize pairs; as it is when there is nothing to quantize. Raises InputError."""
     if precision.scheme is None:
         return program
-    from cuvil_hw.quant.calibrate import Statistics, check_varies, collect, without_data
+    from cuvil_hw.quant.calibrate import Statistics, check_varies, collect, in_order, without_data
     from cuvil_hw.quant.fidelity import fidelity
     from cuvil_hw.quant.ptq import out_of_range, place
 
@@ -334,23 +336,9 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
     return placed
 
 
-def float_model(program: Program) -> Reference:
-    """The meaning of a float program on samples one after another, for `Executable.evaluate`."""
-    from cuvil_hw.quant.calibrate import Values
-
-    values, kept = Values(program), program.calling.kept_outputs
-    names = [name for name, _ in program.outputs]
-
-    def run(samples: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-        for seen in values.all_values(samples):
-            yield [a for name, a in zip(names, values.results(seen), strict=True) if name not in kept]
-
-    return run
-
-
 def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:
     """Statistics that serve every profile which quantizes; `calibration` as it is when none does. Raises InputError."""
-    from cuvil_hw.quant.calibrate import Statistics, collect
+    from cuvil_hw.quant.calibrate import Statistics, collect, in_order
 
     schemes = []
     for profile in profiles:
@@ -361,23 +349,6 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
     if isinstance(calibration, Statistics) or not needed:
         return calibration
     return collect(program, in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
-
-
-def in_order(calibration: Any, program: Program) -> Any:
-    """Arrays given by name in the order of the program's inputs, calls as one array per input. Raises InputError."""
-    signature = program.calling.signature
-    if signature is not None and not signature.plain and not isinstance(calibration, Mapping):
-        from cuvil_hw.runtime.signature import flat_calls
-
-        return flat_calls(signature, calibration, [name for name, _ in program.given])
-    if not isinstance(calibration, Mapping):
-        return calibration
-    names = [name for name, _ in program.given]
-    if set(calibration) != set(names):
-        given = ", ".join(sorted(map(str, calibration)))
-        raise InputError(f"calibration names {given}; the inputs of {program.name} are {', '.join(names)}")
-    arrays = tuple(calibration[name] for name in names)
-    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def make_integer(program: Program, precision: Precision) -> None:

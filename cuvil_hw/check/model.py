@@ -114,13 +114,13 @@ def usual_targets() -> list[Profile]:
 
 def _statistics(program: Program, calibration: Any) -> Statistics | None:
     from cuvil_hw.precision import quantized_dtypes
-    from cuvil_hw.quant.calibrate import collect
+    from cuvil_hw.quant.calibrate import collect, in_order
 
     if calibration is None or isinstance(calibration, Statistics):
         return calibration
     if quantized_dtypes(program):
         return None
-    return collect(program, api.in_order(calibration, program), histograms=True)
+    return collect(program, in_order(calibration, program), histograms=True)
 
 
 def _layers(program: Program) -> Iterable[Layer]:

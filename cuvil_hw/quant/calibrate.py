@@ -178,6 +178,23 @@ def check_varies(program: Program, stats: Statistics) -> None:
         )
 
 
+def in_order(calibration: Any, program: Program) -> Any:
+    """Arrays given by name in the order of the program's inputs, calls as one array per input. Raises InputError."""
+    signature = program.calling.signature
+    if signature is not None and not signature.plain and not isinstance(calibration, Mapping):
+        from cuvil_hw.runtime.signature import flat_calls
+
+        return flat_calls(signature, calibration, [name for name, _ in program.given])
+    if not isinstance(calibration, Mapping):
+        return calibration
+    names = [name for name, _ in program.given]
+    if set(calibration) != set(names):
+        given = ", ".join(sorted(map(str, calibration)))
+        raise InputError(f"calibration names {given}; the inputs of {program.name} are {', '.join(names)}")
+    arrays = tuple(calibration[name] for name in names)
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
 def without_data(program: Program) -> Statistics:
     """Statistics that say nothing, for schemes whose grid doesn't depend on them."""
     floats = [(v, n) for v, n in numbered(program).items() if dtypes.is_float(level1.type_of(v).dtype)]

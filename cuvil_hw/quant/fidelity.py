@@ -6,7 +6,7 @@ integer as it does for a target, and its meaning (the bits of every target) is e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from cuvil_hw.ops.base import evaluate
 from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.quant.calibrate import Statistics, Values, numbered
 from cuvil_hw.quant.ptq import Placed
-from cuvil_hw.runtime.evaluation import POOR_DB, Noise, is_scores, lost
+from cuvil_hw.runtime.evaluation import POOR_DB, Noise, Reference, is_scores, lost
 
 Array = npt.NDArray[Any]
 ORIGIN = "simulated (meaning in NumPy, calibration data)"
@@ -70,6 +70,18 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
         "outputs": found,
         "warnings": doubts,
     }
+
+
+def float_model(program: Program) -> Reference:
+    """The meaning of a float program on samples one after another, for `Executable.evaluate`."""
+    values, kept = Values(program), program.calling.kept_outputs
+    names = [name for name, _ in program.outputs]
+
+    def run(samples: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        for seen in values.all_values(samples):
+            yield [a for name, a in zip(names, values.results(seen), strict=True) if name not in kept]
+
+    return run
 
 
 def work(program: Program) -> int:
