@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -19,7 +19,11 @@ from cuvil_hw.profile_file import near
 from cuvil_hw.runtime.executable import Executable
 
 if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
     from cuvil_hw.frontend.python.load import Arguments, Traced
+    from cuvil_hw.runtime.dynamic import DynamicExecutable
+    from cuvil_hw.shapes.constraint import Constraint
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,18 +109,55 @@ class CompiledFunction(Generic[P, R]):
             return variant
 
 
+if TYPE_CHECKING:
+
+    class CommonOptions(TypedDict, total=False):
+        """See `cuvil_hw.api.compile`."""
+
+        name: str | None
+        max_trips: int | None
+        opt_level: int | None
+        interface: str | None
+        progress: api.Progress | None
+
+    class FunctionOptions(CommonOptions, total=False):
+        """Of functions: what else they have is in their code."""
+
+        calibration: Any
+        precision: str | None
+
+    class ModelOptions(CommonOptions, total=False):
+        """Of models, whose calibration and precision may be given by position too."""
+
+        shapes: Mapping[Any, Any] | None
+        constraints: Sequence[str | Constraint] | str | Constraint
+        constants: Mapping[str, Any] | None
+        state: Mapping[str, str] | None
+
+
 @overload
 def compile(
-    model: None = None, target: Target = "cpu", **options: Any
+    model: None = None, target: Target = "cpu", **options: Unpack[FunctionOptions]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @overload
-def compile(model: C, target: Target = "cpu", **options: Any) -> C: ...
+def compile(model: C, target: Target = "cpu", **options: Unpack[FunctionOptions]) -> C: ...
 @overload
-def compile(model: types.FunctionType, target: Target, example_inputs: Any, **options: Any) -> Executable: ...
+def compile(
+    model: types.FunctionType, target: Target, example_inputs: Any, **options: Unpack[FunctionOptions]
+) -> Executable: ...
 @overload
-def compile(model: Callable[P, R], target: Target = "cpu", **options: Any) -> Callable[P, R]: ...
+def compile(
+    model: Callable[P, R], target: Target = "cpu", **options: Unpack[FunctionOptions]
+) -> Callable[P, R]: ...
 @overload
-def compile(model: Any, target: Target, example_inputs: Any = None, **options: Any) -> Any: ...
+def compile(
+    model: Any,
+    target: Target,
+    example_inputs: Any = None,
+    calibration: Any = None,
+    precision: str | None = None,
+    **options: Unpack[ModelOptions],
+) -> Executable | DynamicExecutable: ...
 def compile(
     model: Any = None, target: Target | None = None, example_inputs: Any = None, *args: Any, **options: Any
 ) -> Any:
@@ -166,6 +207,17 @@ def compile(
     if isinstance(model, types.MethodType) and not isinstance(model.__func__, types.FunctionType):
         raise CuvilError(f"{model!r} can't be compiled: it is no Python function")
     return CompiledFunction(model, chosen)
+
+
+def _signature() -> inspect.Signature:
+    """All that may be given, for help() and editors."""
+    known = dict(inspect.signature(api.compile).parameters)
+    first = ("model", "target")
+    shown = [known[n].replace(default=None) if n in first else known[n] for n in known]
+    return inspect.Signature(shown, return_annotation="Any")
+
+
+compile.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _is_function(model: Any) -> bool:
