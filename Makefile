@@ -74,6 +74,9 @@ compilers: $(VENV)/.dev ## 200 shapes of small integer reductions through every 
 fuzz: $(VENV)/.dev ## damaged inputs until something other than a CuvilError comes out (ARGS='onnx --count 20000 --seed 3')
 	$(BIN)/python tools/fuzz.py $(ARGS)
 
+architectures: $(VENV)/.dev ## compile small models of many architectures and compare them with PyTorch (ARGS='--only Bert')
+	$(BIN)/python tools/architectures.py $(ARGS)
+
 size:      ## lines of code by folder, adapter and language table
 	@$(PYTHON) tools/size.py
 

@@ -132,6 +132,8 @@ def _explained(error: Exception, name: str) -> CuvilError:
 
     lines = [line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.lstrip().startswith("Hint:")]
     text = " ".join(" ".join(lines).split())
+    if "data-dependent" in text.lower():
+        text += "; accelerate(…, whole=False) lets Python decide there, @cuvil.compile compiles both branches"
     frames = [(f.filename, f.lineno or 0) for f in getattr(error, "real_stack", None) or ()]
     where = user_line(frames)
     return Unsupported([Refusal("forward", text, 1, (where,) if where else ())], name)

@@ -6,6 +6,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (f
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
 from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, type_of_tensor
+from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
@@ -105,10 +106,20 @@ def export_module(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
             return torch.export.export(twin, args, named, strict=False)
         except Exception as e:  # tracing runs the user's code: anything may be raised
             at = raised_at(e)
-            raise CuvilError(
-                f"torch.export can't trace {type(module).__name__}{f' at {at}' if at else ''}: {reason(e)}; "
-                "the forward must run on the example inputs, and not branch on values (use torch.where or torch.cond)"
-            ) from e
+            where = f"{type(module).__name__}{f' at {at}' if at else ''}"
+            raise CuvilError(f"torch.export can't trace {where}: {reason(e)}; {_advice(e)}") from e
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about a trace that failed."""
+    raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    in_layer = isinstance(error, TypeError) and torch.nn.modules.rnn.__file__ in raised_in
+    if in_layer or torch.nn.utils.rnn.__file__ in raised_in:
+        return PACKED
+    return (
+        "the forward must run on the example inputs, and not branch on values (use torch.where or torch.cond, or "
+        "compile it with @cuvil.compile)"
+    )
 
 
 def sized_export(exported: ExportedProgram, examples: Any, shapes: Mapping[str, Sequence[int]]) -> ExportedProgram:

@@ -17,7 +17,8 @@ from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
-from cuvil_hw.frontend.torch.aten.emitter import DTYPES, TABLE, Emitter, Refused, Value, from_data
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, PACKED, TABLE, Emitter, Refused, Value, from_data
+from cuvil_hw.frontend.torch.aten.shape import permuted
 from cuvil_hw.frontend.torch.errors import line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
@@ -113,6 +114,8 @@ class Walk:
             complex_numbers = is_complex(args) or is_complex(fake(node)) or (label in COMPLEX and label not in TABLE)
             if poisoned and _depends_on_data(fake(node)):
                 return POISON  # what it came from is refused already
+            if label == "aten._pack_padded_sequence.default":
+                raise Refused(PACKED)
             e.results = held_types(fake(node))
             if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
                 raise Refused("no level1 form")
@@ -121,7 +124,7 @@ class Walk:
             if complex_numbers:
                 return convert_complex(e, label, args)
             if label in STRIDED:
-                _want_in_order(node)
+                args[0] = permuted(e, args[0], _memory_order(fake(node.all_input_nodes[0])))
             if label not in COMPUTED:
                 _want_known(target, args)
             known = merged(label, args)
@@ -217,15 +220,22 @@ def _depends_on_data(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or any(map(from_data, value.shape))
 
 
-def _want_in_order(node: torch.fx.Node) -> None:
-    """Raises Refused when the operand isn't all of its memory, row by row."""
-    operand = fake(node.all_input_nodes[0])
-    size = operand.numel() * operand.element_size()
-    if not operand.is_contiguous() or operand.storage_offset() or operand.untyped_storage().nbytes() != size:
+def _memory_order(operand: torch.Tensor) -> list[int]:
+    """The permutation of axes that brings a tensor into the order of its memory. Raises Refused when the tensor isn't
+    all of it."""
+    shape, strides = operand.shape, operand.stride()
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], -shape[d]))
+    expected = operand.numel()
+    dense = not operand.storage_offset() and operand.untyped_storage().nbytes() == expected * operand.element_size()
+    for d in order:
+        expected //= max(shape[d], 1)
+        dense &= shape[d] == 1 or strides[d] == expected
+    if not dense:
         raise Refused(
-            "reads by strides the memory of a tensor that is a view, which compiled tensors don't have; take "
-            "x.contiguous() first, or use slices, unfold or index_select"
+            "reads by strides the memory of a tensor that is part of another, which compiled tensors don't have; take "
+            "x.clone() first, or use slices, unfold or index_select"
         )
+    return order
 
 
 def _arguments(node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> tuple[list[Any], list[Any]]:

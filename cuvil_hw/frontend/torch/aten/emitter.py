@@ -85,12 +85,15 @@ def extents_of(t: torch.Tensor) -> tuple[int, ...]:
     extents = tuple(getattr(t, "extents", t.shape))
     if any(map(from_data, extents)):
         raise Refused(
-            "how many elements it gives is known only at run time; compute all rows and choose with torch.where, or "
+            "its shape depends on values known only at run time; compute all rows and choose with torch.where, or "
             "weigh them with the mask (transformers: model.set_experts_implementation('batched_mm'))"
         )
     if not all(isinstance(extent, int) for extent in extents):
         raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
     return extents
+
+
+PACKED = "packed sequences have no shape of their own: give padded tensors, and mask outputs behind each length"
 
 
 def from_data(extent: Any) -> bool:

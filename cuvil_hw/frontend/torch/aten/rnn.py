@@ -9,7 +9,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import PACKED, Emitter, Value, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.nn import Linear
@@ -148,4 +148,4 @@ _enter("rnn_relu", _simple(ew.Relu()))
 
 @converts("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data")
 def packed(e: Emitter, *_: object) -> Value:
-    e.refuse("a packed sequence; give padded tensors and mask the outputs")
+    e.refuse(PACKED)
