@@ -227,12 +227,22 @@ def _floor_divide_float(e: Emitter, x: Value, y: Value) -> Value:
     whole = e.op(ew.Floor(), q)
     short = e.op(ew.Greater(), e.op(ew.Sub(), q, whole), e.splat(0.5, e.out))
     whole = e.op(ew.Where(), short, e.op(ew.Add(), whole, one), whole)
-    return e.op(ew.Where(), e.op(ew.Equal(), y, zero), e.op(ew.Div(), x, y), whole)
+    quotient = e.op(ew.Div(), x, y)
+    signed = e.op(ew.Mul(), quotient, zero)  # below 1 it is finite: a zero of its sign
+    whole = e.op(ew.Where(), e.op(ew.Equal(), whole, zero), signed, whole)
+    return e.op(ew.Where(), e.op(ew.Equal(), y, zero), quotient, whole)
 
 
 @converts("remainder.Tensor", "remainder.Scalar")
 def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
-    return apply(e, ew.Mod(fmod=False), a, b, e.out.dtype)
+    """With the sign of b; of floats a remainder of zero keeps the sign of a, other than Python's."""
+    if not dtypes.is_float(e.out.dtype):
+        return apply(e, ew.Mod(fmod=False), a, b, e.out.dtype)
+    y, zero = e.operand(b, e.out), e.splat(0, e.out)
+    rest = apply(e, ew.Mod(fmod=True), a, b, e.out.dtype)
+    other_sign = e.op(ew.LogicalXor(), e.op(ew.Less(), rest, zero), e.op(ew.Less(), y, zero))
+    inexact = e.op(ew.LogicalNot(), e.op(ew.Equal(), rest, zero))
+    return e.op(ew.Where(), e.op(ew.LogicalAnd(), inexact, other_sign), e.op(ew.Add(), rest, y), rest)
 
 
 @converts("fmod.Tensor", "fmod.Scalar")
