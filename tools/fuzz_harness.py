@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 20.0  # for a case; most take some milliseconds
+SECONDS = 60.0  # for a case; most take some milliseconds
 MEMORY = 3 << 29  # bytes that a case may take beyond what the modules themselves occupy
 _READY_SECONDS = 120.0
 _MOST_CASES = 1000  # of one process

@@ -35,6 +35,11 @@ def test_2000_mutated_files_give_a_program_or_a_cuvil_error() -> None:
     assert not found, "\n".join(map(str, found))
 
 
+def test_300_damaged_profiles_and_array_files() -> None:
+    found = list(fuzz_harness.hunt("fuzz_files", SEED, range(300)))
+    assert not found, "\n".join(map(str, found))
+
+
 def test_the_harness_finds_exceptions_signals_hangs_and_memory() -> None:
     found = {f.number: f.what for f in fuzz_harness.hunt("fuzz_selftest", 0, range(6), seconds=3)}
     assert found.keys() == {1, 2, 3, 4}

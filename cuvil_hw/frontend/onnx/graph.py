@@ -16,7 +16,7 @@ from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_b
 from cuvil_hw.frontend.onnx.function import body_of, missing, tensor_type
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs, other_batch
 from cuvil_hw.frontend.onnx.load import read
-from cuvil_hw.frontend.onnx.node import DTYPES, Array, Emitter, Node, Refused, Result, Value, decode
+from cuvil_hw.frontend.onnx.node import DTYPES, LARGEST_FOLD, Array, Emitter, Node, Refused, Result, Value, decode
 from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
 from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
 from cuvil_hw.ir import level1
@@ -28,6 +28,7 @@ from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
 CONTROL = ("If", "Loop", "Scan")
+LARGEST_LENGTH = 1 << 20  # of what onnx.reference computes at import
 # What onnx.reference raises on operands that an operator can't take.
 _REFERENCE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError, KeyError)
 
@@ -249,6 +250,10 @@ def _fold(
             return None
         emitter.pin((value,))
         arrays[name] = value.array
+        # A single number may be a length, which the reference goes through in Python.
+        if value.type.size > LARGEST_FOLD or (value.array.dtype.kind in "iu" and not value.rank and
+                                              abs(int(value.array)) > LARGEST_LENGTH):  # fmt: skip
+            raise Refused(f"on constants of such a size: {name!r} is {value.array.reshape(-1)[0]} of {value.type}")
     random = node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
     if domain or random or not arrays or any(a.HasField("g") for a in node.attribute):
         return None
@@ -289,7 +294,8 @@ def _inferred(node: onnx.NodeProto, scope: Scope) -> dict[str, TensorType]:
         schema = onnx.defs.get_schema(node.op_type, version, domain)
         opsets = [onnx.helper.make_opsetid(d, v) for d, v in scope.versions.items()]
         made = onnx.shape_inference.infer_node_outputs(schema, node, types, opset_imports=opsets)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, ValueError, RuntimeError, KeyError):
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError,
+            ValueError, TypeError, RuntimeError, KeyError):  # fmt: skip
         return {}
     found: dict[str, TensorType] = {}
     for name, info in made.items():

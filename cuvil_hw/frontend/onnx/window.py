@@ -15,6 +15,8 @@ from cuvil_hw.ops.base import too_large
 from cuvil_hw.ops.nn import AvgPool, Conv, MaxPool
 from cuvil_hw.ops.transposed import MaxPoolPositions
 
+MOST_PAD = 1 << 15  # every row of padding is one that is scheduled, streamed and computed
+
 
 @dataclass(frozen=True)
 class Window:
@@ -41,6 +43,8 @@ def window(n: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
     if min((*strides, *dilations, *kernel), default=1) < 1:
         n.refuse("kernel, strides and dilations must be positive")
     n.affordable("its window", *kernel)
+    if max(pads, default=0) > MOST_PAD:
+        n.refuse(f"pads {pads}: more than {MOST_PAD:,} cells of padding")
     padded = tuple(s + max(0, a) + max(0, b) for s, a, b in zip(spatial, pads, pads[rank:], strict=False))
     if why := too_large(n[0].type.with_shape((*n[0].shape[: n[0].rank - rank], *padded))):
         n.refuse(f"with its pads the input would be {why}")
