@@ -235,7 +235,9 @@ def _fractions(arrays: Sequence[Array]) -> list[Array]:
         look = exact if values.size <= MAX_FRACTIONS else (lambda v: Exact(Fraction(v), False))
         table = np.empty(values.size, object)
         table[:] = [look(float(v)) for v in values]
-        found.append(table[where.reshape(array.shape)])
+        numbers = np.empty(array.shape, object)  # an array also where there are no dimensions
+        numbers[...] = table[where.reshape(array.shape)]
+        found.append(numbers)
     return found
 
 
