@@ -18,7 +18,8 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.accumulators import bounds
-from cuvil_hw.passes.edit import const_array, mnemonic
+from cuvil_hw.passes.edit import const_array, mnemonic, static_array
+from cuvil_hw.passes.real import real
 from cuvil_hw.precision import quantized_dtypes
 from cuvil_hw.quant.calibrate import Range, Statistics, numbered
 
@@ -132,6 +133,7 @@ def _stored(program: Program) -> Iterator[Hazard]:
     """Biases and sums of a quantized model beyond int32."""
     from cuvil_hw.passes import run_pipeline
 
+    yield from _stored_biases(program)
     integer = program.clone()
     try:
         run_pipeline(integer, ["integerize", "accumulators"])
@@ -142,20 +144,32 @@ def _stored(program: Program) -> Iterator[Hazard]:
         acc = getattr(operation.op, "acc", "") if isinstance(operation, level1.TensorOp) else ""
         if not acc or not isinstance(operation, level1.TensorOp):
             continue
-        bias = const_array(integer, operation.operands[2]) if len(operation.operands) > 2 else None
-        if bias is not None and (over := np.flatnonzero(np.abs(bias.astype(np.float64)) >= INT32)).size:
-            yield Hazard(
-                "int32 bias", "warning", _where(operation),
-                f"the bias of {_channels(over, bias.size)} is {bias.flat[np.abs(bias).argmax()]} steps of input scale "
-                f"times weight scale, beyond int32: runtimes that keep it in int32 give other numbers; Cuvil's "
-                f"accumulator here is {acc}",
-            )  # fmt: skip
-        elif (dtypes.int_width(acc) or (True, 0))[1] > 32:
+        if (dtypes.int_width(acc) or (True, 0))[1] > 32:
             reach = bounds(integer, operation, {})
             yield Hazard(
                 "int32 sum", "warning", _where(operation),
                 f"sums of {_name(operation)} can reach {max(reach.hi, -reach.lo):,}, beyond int32: runtimes that "
                 f"accumulate in int32 may wrap there; Cuvil's accumulator here is {acc}",
+            )  # fmt: skip
+
+
+def _stored_biases(program: Program) -> Iterator[Hazard]:
+    for operation in program.block.ops:
+        if mnemonic(operation) not in ("conv", "linear") or len(operation.operands) < 3:
+            continue
+        x, w = (real(v) for v in operation.operands[:2])
+        bias = static_array(program, operation.operands[2])
+        if x is None or w is None or bias is None or not x.per_tensor:
+            continue
+        with np.errstate(all="ignore"):  # a scale of 0 is no hazard of int32
+            steps = bias.astype(np.float64) / (x.scale[0] * np.asarray(w.scale))
+        over = np.flatnonzero(np.abs(steps) >= INT32)
+        if over.size:
+            yield Hazard(
+                "int32 bias", "warning", _where(operation),
+                f"the bias of {_channels(over, bias.size)} is {steps.flat[np.abs(steps).argmax()]:.6g} steps of input "
+                "scale times weight scale, beyond int32: runtimes that keep it in int32 give other numbers; Cuvil adds "
+                "it to the sums when it rounds them",
             )  # fmt: skip
 
 

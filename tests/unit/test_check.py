@@ -87,10 +87,11 @@ def test_a_quantized_bias_beyond_int32() -> None:
     assert kinds(cuvil.check(quantized([[1, 2], [3, 4]], 1e-2, [0.2, 1.0]), ["cpu"])) == []
 
 
-def test_a_bias_that_no_accumulator_holds_is_an_error() -> None:
+def test_a_bias_that_no_accumulator_holds_is_no_error() -> None:
+    """It is added when the sums are rounded."""
     found = cuvil.check(quantized([[1, 2], [3, 4]], 1e-20, [1.0, 1.0]), ["cpu"])
-    assert ("int32 bias", "error") in kinds(found)
-    assert found.errors
+    assert kinds(found) == [("int32 bias", "warning")]
+    assert not found.errors
 
 
 def test_quantized_sums_beyond_int32() -> None:
