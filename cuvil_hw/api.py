@@ -217,7 +217,7 @@ def compile_program(
     step("quantize")
     floats, program = program, quantize(program, chosen, calibration)
     step("make arithmetic integer")
-    make_integer(program, chosen)
+    make_integer(program, chosen, getattr(adapter, "integer_weights", False))
     step("divide between device and processor")
     parts = divide(program, adapter, profile)
     step("fuse layers")
@@ -351,12 +351,13 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
     return collect(program, in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
 
 
-def make_integer(program: Program, precision: Precision) -> None:
+def make_integer(program: Program, precision: Precision, integer_weights: bool = False) -> None:
     """Pairs around ops become integer ops with accumulators as narrow as the weights allow; weights kept as integers
-    in a float program become floats."""
+    in a float program become floats, unless the target takes `integer_weights` beside floats."""
     from cuvil_hw.passes import run_pipeline
 
-    run_pipeline(program, ["integerize", "accumulators"] if precision.quantized else ["fold-dequantize"])
+    kept = ["integer-weights"] if integer_weights else []
+    run_pipeline(program, ["integerize", "accumulators", *kept] if precision.quantized else [*kept, "fold-dequantize"])
 
 
 def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:

@@ -74,6 +74,9 @@ class Adapter(Protocol):
         """Whether ops on floats before the integers of a quantized model, and after them, are the processor's: True
         where floats cost the target much more than integers. What `refuses` names is never the target's."""
 
+    # An adapter may also have `integer_weights = True`: it runs `linear` of floats and integer weights about as fast as
+    # of floats alone, so that weights stay as narrow as the model has them.
+
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:

@@ -207,8 +207,10 @@ def product(x: Expr, w: Expr, acc: str, x_zp: int, w_zp: tuple[int, ...], o: Exp
     return a * b
 
 
-def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str) -> str:
-    """dtype of a multiply-accumulate: x's for floats, `acc` for integers."""
+def result_dtype(
+    op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str, stored: bool = False
+) -> str:
+    """dtype of a multiply-accumulate: x's for floats, `acc` for integers. `stored`: w may be integers beside floats."""
     if acc:
         op.want(
             dtypes.is_int(x.dtype) and dtypes.is_int(w.dtype) and dtypes.is_int(acc), f"integer form on {x} and {w}"
@@ -217,9 +219,8 @@ def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc
             b is None or (dtypes.is_int(b.dtype) and b.dtype == acc), f"bias must have the accumulator's type {acc}"
         )
         return acc
-    op.want(
-        dtypes.is_float(x.dtype) and x.dtype == w.dtype, f"{x} and {w} must be floats of one type (integers need `acc`)"
-    )
+    same = x.dtype == w.dtype or (stored and dtypes.is_int(w.dtype))
+    op.want(dtypes.is_float(x.dtype) and same, f"{x} and {w} must be floats of one type (integers need `acc`)")
     op.want(b is None or b.dtype == x.dtype, "bias must have the type of x")
     return x.dtype
 
@@ -228,7 +229,7 @@ def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc
 class Linear(Op):
     """y[…, o] = b[o] + Σ_k (x[…, k] - x_zp) · (w[o, k] - w_zp[o]); `acc` as in Conv.
 
-    x (…, K), w (O, K), b (O,) optional.
+    x (…, K), w (O, K), b (O,) optional. Beside floats x, w may be integers: they are converted, and have no zero point.
     """
 
     mnemonic: ClassVar[str] = "linear"
@@ -238,7 +239,7 @@ class Linear(Op):
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> TensorType:
         self.want(x.rank >= 1 and w.rank == 2 and x.shape[-1] == w.shape[1], f"x {x} doesn't fit w {w}")
-        dtype = result_dtype(self, x, w, b, self.acc)
+        dtype = result_dtype(self, x, w, b, self.acc, stored=True)
         self.want(b is None or b.shape == w.shape[:1], "bias must have one value per output feature")
         self.want(len(self.w_zp) in (1, w.shape[0]), f"{len(self.w_zp)} weight zero points for {w.shape[0]} features")
         return TensorType((*x.shape[:-1], w.shape[0]), dtype)
@@ -248,6 +249,8 @@ class Linear(Op):
         if self.acc:
             x = x.astype(np.int64) - self.x_zp
             w = w.astype(np.int64) - np.asarray(self.w_zp, np.int64).reshape(-1, 1)
+        elif w.dtype.kind in "iu":
+            w = w.astype(working(x).dtype)
         y = contract(working(x), working(w).T)
         y = y if b is None else y + working(b)
         return checked(self, y, self.acc) if self.acc else np.asarray(y, dtype)

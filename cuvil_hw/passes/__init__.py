@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes import accumulators, batch_norm, dce, decompose, fold, fuse, integerize, matmul, separate
+from cuvil_hw.passes import accumulators, batch_norm, dce, decompose, fold, fuse, integerize, matmul, separate, stored
 
 # In the order in which a compilation runs them.
 PASSES: Mapping[str, Callable[[Program], None]] = MappingProxyType(
@@ -18,6 +18,7 @@ PASSES: Mapping[str, Callable[[Program], None]] = MappingProxyType(
         "batch-norm": batch_norm.run,
         "integerize": integerize.run,
         "accumulators": accumulators.run,
+        "integer-weights": stored.run,
         "decompose": decompose.run,
         "dce": dce.run,
         "fuse": fuse.run,

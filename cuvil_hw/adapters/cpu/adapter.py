@@ -53,6 +53,7 @@ class CpuAdapter:
     interface = "hw"
     interfaces = INTERFACES
     float_ends = False
+    integer_weights = True
     axes = ()
     settings: ClassVar[Mapping[str, SettingKind]] = {"cc": str, "march": str, "run": str}
 
