@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, graph, opt, run, targets
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, opt, run, targets
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -25,6 +25,8 @@ Examples:
   cuvil compare model.onnx --target pynq-z2,agilex,h100
 
   cuvil run model.cuvil --input x.npy
+
+  cuvil test model.cuvil --input x.npy --labels y.npy --min-accuracy 0.9 --max-use lut=0.7
 
   cuvil report model.cuvil --html report.html
 
@@ -56,6 +58,7 @@ app.command("check")(check.check_model)
 app.command("compile")(compile_command.compile_model)
 app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
+app.command("test")(gate.gate)
 app.command("report")(report_command.show_report)
 app.command("opt")(opt.run_passes)
 app.command("graph")(graph.draw)
