@@ -104,3 +104,42 @@ def test_the_largest_of_nothing_is_an_error() -> None:
     (guard,) = program.calling.guards
     assert not made[guard.output]
     assert "there are none" in guard.message
+
+
+def placed(x, i):
+    y = x.clone()
+    y[i] = x[0] * 2
+    y[:, i] = 3.0
+    y[i, 1] += 1
+    y[1:, i] = x[i, :3]
+    return y, x[:, i]
+
+
+@pytest.mark.parametrize("at", [2, 0, -1])
+def test_positions_that_tensors_hold(at: int) -> None:
+    square = torch.arange(16.0).reshape(4, 4)
+    compared(placed, square, torch.tensor(at))
+    agrees(placed, (square, torch.tensor(at)))
+
+
+class Ring(torch.nn.Module):
+    """Keeps the last rows that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("rows", torch.zeros(4, 3))
+
+    def forward(self, x):
+        self.rows[self.at] = x
+        self.at.copy_((self.at + 1) % 4)
+        return self.rows.sum(0)
+
+
+def test_a_ring_buffer_keeps_its_state() -> None:
+    import cuvil
+
+    program, model = cuvil.compile(Ring(), "cpu", example_inputs=torch.ones(3)), Ring()
+    for i in range(6):
+        x = torch.full((3,), float(i))
+        assert torch.equal(program(x), model(x))

@@ -236,3 +236,21 @@ def test_attributes_that_the_op_has_not() -> None:
     register()
     with pytest.raises(Unsupported, match="attribute c is not one"):
         cuvil.compile(onnx_model(c=1.0), "cpu")
+
+
+def test_none_for_an_attribute_is_refused() -> None:
+    @torch.library.custom_op("cuvil_tests::maybe_plus", mutates_args=())
+    def maybe_plus(x: torch.Tensor, b: float | None = None) -> torch.Tensor:
+        return x.clone()
+
+    @maybe_plus.register_fake
+    def _(x: torch.Tensor, b: float | None = None) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return maybe_plus(x)
+
+    register(torch="cuvil_tests::maybe_plus", onnx=())
+    with pytest.raises(Unsupported, match="argument b is None"):
+        cuvil.compile(Net(), "cpu", X)

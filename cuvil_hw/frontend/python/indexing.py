@@ -12,6 +12,7 @@ from cuvil_hw.frontend.python.arrays import Array, as_tensor, reversed_view
 from cuvil_hw.frontend.python.conditions import TRUE
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, refuse, where
+from cuvil_hw.frontend.torch.positions import assign
 
 
 def get(array: Array, index: Any) -> Array:
@@ -72,9 +73,9 @@ def put(tensor: torch.Tensor, index: tuple[Any, ...], value: Any) -> None:
     if not any(_computed(p) for p in index):
         tensor[index] = value
         return
-    if any(not isinstance(p, int) and not _computed(p) for p in index):
-        refuse("a subscript", "assigns to a slice and a position read from tensors at once; use where, or a loop")
-    tensor[tuple(torch.as_tensor(p, dtype=torch.int64).reshape(1) for p in index)] = value
+    if any(isinstance(p, torch.Tensor) and p.ndim for p in index):
+        refuse("a subscript", "assigns at several positions and at one read from a tensor at once; assign in a loop")
+    assign(tensor, index, value.tensor if isinstance(value, Array | Number) else value)
 
 
 def _fixed(index: Any) -> tuple[bool, Any]:

@@ -27,6 +27,7 @@ from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.frontend.torch.packed import Packed
+from cuvil_hw.frontend.torch.positions import Positions
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.runtime.calling import Calling, State, Write
@@ -91,7 +92,7 @@ def for_inference(
     try:
         for m in twin.modules():
             m.training = False
-        with quiet(), attributes_kept(twin) as changed, impure.watched(twin):
+        with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions():
             yield twin
         refuse_hidden_state(twin, args, named, changed)
     finally:

@@ -171,12 +171,21 @@ def _same(a: SSAValue, b: SSAValue, depth: int = _LIKE) -> bool:
     return len(one.operands) == len(other.operands) and all(_same(x, y, depth - 1) for x, y in pairs)
 
 
+_OF_LAYOUT = {"aten.sym_size.int", "aten.sym_storage_offset.default"}
+
+
 def is_size_check(node: torch.fx.Node) -> bool:
-    """torch's own checks of how many elements a mask selected: 0 at least, all at most."""
-    if str(node.target) != "aten._assert_scalar.default" or not isinstance(node.args[0], torch.fx.Node):
+    """torch's own checks of how many elements a mask selected (0 at least, all at most), and of where views begin."""
+    if str(node.target) != "aten._assert_scalar.default":
         return False
-    sources = node.args[0].all_input_nodes
-    return bool(sources) and all(str(s.target) == "aten.sym_size.int" for s in sources)
+    waiting, sources = list(node.all_input_nodes), set()
+    while waiting:
+        source = waiting.pop()
+        if isinstance(source.target, torch._ops.OpOverload):
+            sources.add(str(source.target))
+        else:  # arithmetic of numbers
+            waiting += source.all_input_nodes
+    return bool(sources) and sources <= _OF_LAYOUT
 
 
 __all__ = ["Packed", "convert", "is_size_check", "takes_part"]

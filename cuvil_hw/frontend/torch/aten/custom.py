@@ -32,6 +32,8 @@ def _converter(name: str, op: type[CustomOp]) -> Converter:
         for argument, value in zip(schema.arguments, args, strict=True):
             if isinstance(argument.type, torch.TensorType):
                 operands.append(value)
+            elif argument.name in kinds and value is None:
+                raise Refused(f"argument {argument.name} is None, which no attribute of a registered op can be")
             elif argument.name in kinds:
                 values[argument.name] = tuple(value) if isinstance(value, list) else value
             else:

@@ -89,7 +89,7 @@ def extents_of(t: torch.Tensor) -> tuple[int, ...]:
             "weigh them with the mask (transformers: model.set_experts_implementation('batched_mm'))"
         )
     if not all(isinstance(extent, int) for extent in extents):
-        raise Refused(f"shape {tuple(t.shape)} is dynamic; export with static shapes (no dynamic_shapes)")
+        raise Refused(f"shape {tuple(t.shape)} depends on values or was left open; compiled shapes are fixed")
     return extents
 
 

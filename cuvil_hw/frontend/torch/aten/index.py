@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
@@ -352,8 +353,17 @@ def slice_scatter(
 
 
 @converts("select_scatter")
-def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int) -> Value:
+def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int | SSAValue) -> Value:
     axis = axis_of(dim, len(e.out.shape))
+    if not isinstance(index, int):  # a tensor's element
+        extent = e.out.shape[axis]
+        line = TensorType(tuple(extent if a == axis else 1 for a in range(len(e.out.shape))), "i64")
+        at = e.operand(e.cast(e.reshape(index, ()), "i64"), line)
+        at = e.op(ew.Where(), e.op(ew.Less(), at, e.splat(0, line)), e.op(ew.Add(), at, e.splat(extent, line)), at)
+        here = e.op(ew.Equal(), at, torch.arange(extent).reshape(line.shape))
+        row = e.reshape(source, tuple(1 if a == axis else n for a, n in enumerate(e.out.shape)))
+        spread = e.broadcast(row, e.out.shape)
+        return e.op(ew.Where(), e.broadcast(here, e.out.shape), e.cast(spread, e.out.dtype), x)
     start = index % e.out.shape[axis]
     row = e.reshape(source, (*e.out.shape[:axis], 1, *e.out.shape[axis + 1 :]))
     return slice_scatter(e, x, row, axis, start, start + 1, 1)
