@@ -31,11 +31,14 @@ MOST, SHOWN = 64, 3
 
 
 def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) -> dict[str, Any]:
-    """For a report: {"samples", "origin", "inputs", "layers", "outputs", "warnings"}; empty where `stats` came from a
-    file and hold no samples. `program`: the float program that `placed` was made of; `label`: the precision."""
+    """For a report: {"samples", "origin", "inputs", "layers", "outputs", "warnings"}; empty where `stats` hold no
+    samples of the program's shapes, such as those of a file. `program`: the float program that `placed` was made of;
+    `label`: the precision."""
     from cuvil_hw.passes import run_pipeline
 
-    samples = stats.kept[: max(1, min(MOST, int(WORK // max(work(program), 1))))]
+    shapes = [kind.shape for _, kind in program.given]  # statistics may come from the same model at other sizes
+    fitting = [sample for sample in stats.kept if [a.shape for a in sample] == shapes]
+    samples = fitting[: max(1, min(MOST, int(WORK // max(work(program), 1))))]
     if not samples:
         return {}
     tapped, grids = _tapped(placed)
