@@ -105,7 +105,7 @@ def test_the_report_of_a_design(on_zynq: Executable) -> None:
     assert report["target"] == {"name": "pynq-z2", "adapter": "zynq", **board}
     assert (report["precision"], report["style"], report["clock_hz"]) == ("int8", "spatial", 1e8)
     fused = ["+".join(layer["ops"]) for layer in report["layers"]]
-    assert fused == ["conv+rescale", "max_pool", "reshape+linear+rescale"]
+    assert fused == ["conv+rescale", "max_pool", "reshape+linear"]
     assert all(layer["loc"].startswith("test_api.py:") for layer in report["layers"])
     for total in report["totals"]:
         assert 0 <= total["used"] <= total["budget"] <= total["limit"]
