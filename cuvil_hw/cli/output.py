@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,28 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+# How the Python interface spells what the command line has as options, longest first.
+_AS_OPTIONS = tuple(
+    (re.compile(pattern), option)
+    for pattern, option in (
+        (r"compile\(…, max_trips=N\)", "--max-trips N"),
+        (r"\bmax_trips\b", "--max-trips"),
+        (r"\bshapes=\{+[^}]*\}+", "--shape NAME=EXTENTS"),
+        (r"\bshapes=", "--shape"),
+        (r"\bconstants=", "--constant"),
+        (r"\bexample_inputs\b", "--example"),
+        (r"\bprecision='([\w<>,]+)'(?: \(--precision [\w<>,]+\))?", r"--precision \1"),
+    )
+)
+
+
+def as_options(message: str) -> str:
+    """A message of the library in the words of the command line."""
+    for pattern, option in _AS_OPTIONS:
+        message = pattern.sub(option, message)
+    return message
+
+
 def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy: str = "") -> None:
     """One short message on standard error, or one JSON object on standard output."""
     own = isinstance(error, CuvilError)
@@ -56,6 +79,8 @@ def print_error(error: Exception, as_json: bool, *, usage: bool = False, remedy:
     if not own and formatted is None:
         message = f"{type(error).__name__}: {message}"
     message = lines("\n".join([message, *getattr(error, "__notes__", ())]))
+    if own:
+        message = as_options(message)
     if remedy:
         message += f"\n{remedy}"
     if as_json:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import cuvil
 from cuvil_hw.cli.main import FAILED, USAGE, main
+from cuvil_hw.cli.output import as_options
 
 NET = """
 import torch
@@ -166,3 +167,26 @@ def test_examples_and_constants_of_onnx_files_in_every_command(
     code, _, err = run(capsys, "compare", "g.cuvil", "g.cuvil", "--max-trips", "3")
     assert code == USAGE
     assert "go with --target and a model" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("or give precision='float32' (--precision float32), if", "or give --precision float32, if"),
+        ("use precision='fixed<16,6>' where", "use --precision fixed<16,6> where"),
+        ("shapes= names 'z'; the inputs are x", "--shape names 'z'; the inputs are x"),
+        ("pass shapes={input name: (extent, …)}", "pass --shape NAME=EXTENTS"),
+        ("give compile(…, max_trips=N), or a constant (constants=)", "give --max-trips N, or a constant (--constant)"),
+        ("compile it with a larger max_trips", "compile it with a larger --max-trips"),
+        ("example_inputs: 1 given", "--example: 1 given"),
+    ],
+)
+def test_errors_speak_of_options(message: str, said: str) -> None:
+    assert said in as_options(message)
+
+
+def test_the_option_that_was_typed_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(graph("b", "t"), "g.onnx")
+    code, _, err = run(capsys, "compile", "g.onnx", "-t", "cpu", "-e", "x.npy")
+    assert code == FAILED
+    assert "--example: 1 given" in " ".join(err.split())
