@@ -186,6 +186,10 @@ SIZES: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "AveragePool": lambda: asked(
         "AveragePool", X, kernel_shape=[1 << 27, 1], pads=[1 << 26, 0, 1 << 26, 0], count_include_pad=1
     ),
+    "pads of 2^24": lambda: asked("Conv", X, floats(3, 2, 3, 3), pads=[1 << 24, 0, 0, 0]),  # minutes on a fabric
+    "MelWeightMatrix": lambda: known(
+        "MelWeightMatrix", np.int64(1 << 24), np.int64(16), np.int64(8000), np.float32(0), np.float32(4000)
+    ),
     "pads of 2^62": lambda: asked("Conv", X, floats(3, 2, 3, 3), pads=[1 << 62] * 4),
     "dilations of 2^62": lambda: asked("Conv", X, floats(3, 2, 3, 3), dilations=[1 << 62] * 2),
     "strides of 2^62": lambda: asked("ConvTranspose", X, floats(2, 2, 3, 3), strides=[1 << 62] * 2),
@@ -227,6 +231,22 @@ def test_what_is_too_large_to_be_folded_stays_an_op() -> None:
     nodes = [helper.make_node("Expand", ["a", "s"], ["w"]), helper.make_node("Relu", ["w"], ["y"])]
     wide = graph_model(nodes, {}, ["y"], 18, {"a": floats(1), "s": ints(1 << 31)})
     assert mnemonics(load_onnx(wide)) == ["broadcast_to", "relu"]
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMulInteger", "Foo"])
+def test_a_refused_node_whose_operands_have_types_that_it_cannot_take(op: str) -> None:
+    """What ONNX's inference of the refused node raises is no finding of ours."""
+    x, w = np.zeros((1, 2, 6, 6), np.int64), np.zeros((3, 2, 3, 3), np.float32)
+    with pytest.raises(CuvilError):
+        load_onnx(model([helper.make_node(op, ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}, 17))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_sums_of_scalars_on_a_fabric(shape: tuple[int, ...]) -> None:
+    """Their factors have no dimensions: what quantized DynamicQuantizeLinear, say, is made of."""
+    x = np.zeros((2, 3), np.float32)
+    dynamic = node_model("DynamicQuantizeLinear", [x if shape else x[0]], {}, 17, set(), 3)
+    assert check(dynamic, "pynq-z2").targets[0].target == "pynq-z2"
 
 
 def test_lrn_over_more_channels_than_there_are() -> None:
