@@ -15,6 +15,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 60.0  # for a case; most take some milliseconds
+SECONDS = 60.0  # of processor time for a case; most take some milliseconds
+PATIENCE = 4  # times that on the clock, as other processes may have the machine
 MEMORY = 3 << 29  # bytes that a case may take beyond what the modules themselves occupy
 _READY_SECONDS = 120.0
 _MOST_CASES = 1000  # of one process
@@ -96,13 +98,23 @@ class _Worker:
         """The next line; None when the process ended, or is too slow."""
         out = self._process.stdout
         assert out is not None
-        if not select.select([out], [], [], seconds)[0]:
-            return None
+        begun, used = time.monotonic(), self._processor_seconds()
+        while not select.select([out], [], [], 0.2)[0]:
+            late = time.monotonic() - begun > PATIENCE * seconds
+            if late or self._processor_seconds() - used > seconds:
+                return None
         line = out.readline().decode()
         if not line.endswith("\n"):
             self._process.wait(timeout=10)
             return None
         return line[:-1]
+
+    def _processor_seconds(self) -> float:
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _tail(self) -> str:
         self._log.seek(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from cuvil_hw.errors import CuvilError
@@ -21,7 +20,8 @@ def check(data: bytes, folder: Path) -> None:
         case 2:
             os.kill(os.getpid(), signal.SIGSEGV)
         case 3:
-            time.sleep(60)
+            while True:
+                pass
         case 4:
             bytearray(1 << 36)
         case 5:
