@@ -177,9 +177,10 @@ def page(results: Mapping[tuple[str, str], Result]) -> str:
         "# Architectures\n\n"
         f"Made by `tools/architectures.py` with torch {torch.__version__.partition('+')[0]} and transformers "
         f"{transformers.__version__}: small configurations with random weights, on the target `cpu`, each by the route "
-        f"that users take. {good} of {len(escaped)} runs are right: every output within {TOLERANCE:g} (the largest "
-        "|y - r| / (|r| + largest |r|)), and the model's own outputs unchanged to the bit. The first call imports, "
-        "compiles and runs; its time is of one run on two shared cores.\n\n" + "\n".join(lines) + "\n"
+        f"that users take. Of {len(CASES)} runs that it lists, the {len(escaped)} below were made; {good} are right: "
+        f"every output within {TOLERANCE:g} (the largest |y - r| / (|r| + largest |r|)), and the model's own outputs "
+        "unchanged to the bit. The first call imports, compiles and runs; its time is of one run on two cores that "
+        "much else was running on, and no measure of speed.\n\n" + "\n".join(lines) + "\n"
     )
 
 
