@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python
+from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python, pip_install
 from cuvil_hw.runtime.executable import Executable
 
 M = TypeVar("M")
@@ -49,7 +49,7 @@ def accelerate(
     try:
         import torch
     except ModuleNotFoundError as e:
-        raise ToolNotFound("Python package torch", "accelerate a model", "pip install 'cuvil-hw[torch]'") from e
+        raise ToolNotFound("Python package torch", "accelerate a model", pip_install("torch")) from e
     if not isinstance(model, torch.nn.Module):
         kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise CuvilError(f"accelerate takes a torch module, such as a Hugging Face model; this is {kind}")

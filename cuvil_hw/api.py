@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.build import BuildPlan
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_python
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_python, pip_install
 from cuvil_hw.frontend import opens_shapes
 from cuvil_hw.golden import golden
 from cuvil_hw.opt_level import at_level, level_of, searches
@@ -270,7 +270,7 @@ def needs_compiler(purpose: str) -> Iterator[None]:
         package = (e.name or "").partition(".")[0]
         if package not in ("xdsl", "ortools"):
             raise
-        raise ToolNotFound(f"Python package {package}", purpose, "pip install 'cuvil-hw[compiler]'") from e
+        raise ToolNotFound(f"Python package {package}", purpose, pip_install("compiler")) from e
 
 
 def import_model(
@@ -431,7 +431,8 @@ def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
     try:
         return adapter.measure(plan, profile)
     except ToolNotFound as e:
-        return Measured(notes=(f"not measured, estimates stay: {e}",))
+        why = f"{e.tool} not found, needed to {e.purpose}; cuvil doctor says what to install"
+        return Measured(notes=(f"not measured, estimates stay: {why}",))
 
 
 def build(plan: BuildPlan) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cuvil_hw import api
-from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python
+from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python, pip_install
 from cuvil_hw.imported import imported_class
 from cuvil_hw.profile import Profile
 from cuvil_hw.profile_file import near
@@ -247,8 +247,7 @@ def _front_end() -> tuple[Any, Any]:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("torch", "xdsl"):
             raise
-        remedy = "pip install cuvil-hw[torch]"
-        raise ToolNotFound(f"Python package {e.name}", "compile a Python function", remedy) from e
+        raise ToolNotFound(f"Python package {e.name}", "compile a Python function", pip_install("torch")) from e
     return load, result
 
 

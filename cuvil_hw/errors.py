@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cuvil_hw.quoting import lines, shell, visible
 
@@ -88,6 +89,15 @@ def needs_python(purpose: str) -> None:
         here = ".".join(map(str, sys.version_info[:2]))
         remedy = f"this is Python {here}, which runs programs only: compile on another machine, bring the .cuvil file"
         raise ToolNotFound("Python 3.11 or newer", purpose, remedy)
+
+
+def pip_install(extra: str) -> str:
+    """The command that adds an extra of this package to what runs here: a checkout by its folder, else by name. A
+    shell takes it in any folder; it is for messages, not for artifacts, which name no path of a machine."""
+    place = Path(__file__).resolve().parents[1]
+    if (place / "pyproject.toml").is_file():
+        return f"pip install -e {shell(f'{place}[{extra}]')}"
+    return f"pip install 'cuvil-hw[{extra}]'"
 
 
 class BuildFailed(CuvilError):

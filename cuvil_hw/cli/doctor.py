@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli.output import console, print_json, show_table
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, pip_install
 from cuvil_hw.profile import usual_profile
 from cuvil_hw.version import VERSION
 
@@ -83,7 +83,7 @@ def extras() -> list[Finding]:
         absent = [p for p in packages if importlib.util.find_spec(p) is None]
         if absent:
             found.append(
-                Finding("extra", extra, False, f"{', '.join(absent)} not installed", f"pip install 'cuvil-hw[{extra}]'")
+                Finding("extra", extra, False, f"{', '.join(absent)} not installed", pip_install(extra))
             )
         else:
             found.append(Finding("extra", extra, True, ", ".join(f"{p} {_version(p)}" for p in packages)))

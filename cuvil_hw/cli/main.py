@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, pip_install
 
 FAILED, USAGE, BUG, INTERRUPTED = 1, 2, 70, 130
 _BUG = (
@@ -106,7 +106,7 @@ def _trace(debug: bool) -> None:
 
 
 def _no_cli(package: str) -> int:
-    print(f"cuvil: the command line needs {package}; pip install 'cuvil-hw[cli]'", file=sys.stderr)
+    print(f"cuvil: the command line needs {package}; {pip_install('cli')}", file=sys.stderr)
     return FAILED
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cuvil_hw.cli.output import read_array
-from cuvil_hw.errors import CuvilError, ToolNotFound, needs_python
+from cuvil_hw.errors import CuvilError, ToolNotFound, needs_python, pip_install
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -123,5 +123,5 @@ def _torch() -> Any:
     try:
         import torch.export
     except ModuleNotFoundError as e:
-        raise ToolNotFound("Python package torch", "read a PyTorch model", "pip install 'cuvil-hw[torch]'") from e
+        raise ToolNotFound("Python package torch", "read a PyTorch model", pip_install("torch")) from e
     return torch

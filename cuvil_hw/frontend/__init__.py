@@ -8,7 +8,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuvil_hw.errors import CuvilError, ToolNotFound
+from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
 from cuvil_hw.imported import imported_class, is_instance
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFou
     if package in ("", "cuvil_hw"):
         raise error
     extra = "compiler" if package in ("xdsl", "ortools") else extra
-    return ToolNotFound(f"Python package {package}", purpose, f"pip install cuvil-hw[{extra}]")
+    return ToolNotFound(f"Python package {package}", purpose, pip_install(extra))
 
 
 __all__ = ["load", "load_open", "opens_shapes"]

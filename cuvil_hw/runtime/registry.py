@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, pip_install
 from cuvil_hw.runtime.device import Device
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Plugin:
             if isinstance(e, ModuleNotFoundError) and e.name != module:
                 remedy = f"install {e.name}"
                 if self.package == OWN:
-                    remedy += ", which pip install 'cuvil-hw[all]' brings"
+                    remedy += f", which {pip_install('all')} brings"
             what = f"{self.group} plug-in {self.name!r} of package {self.package} ({self.value})"
             raise CuvilError(f"{what} failed to load: {type(e).__name__}: {e}; {remedy}") from e
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cuvil_hw.errors import ToolNotFound
+from cuvil_hw.errors import ToolNotFound, pip_install
 from cuvil_hw.schedule.problem import Option, Problem, reduce, up_to
 from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.schedule.space import KernelChoices
@@ -147,7 +147,7 @@ def _solve(
     try:
         from ortools.sat.python import cp_model
     except ImportError:
-        remedy = "install it with: pip install 'cuvil-hw[compiler]'"
+        remedy = f"install it with: {pip_install('compiler')}"
         raise ToolNotFound("OR-tools", "choose schedules under resource limits", remedy) from None
 
     model = cp_model.CpModel()

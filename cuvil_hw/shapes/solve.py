@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cuvil_hw.errors import CuvilError, ToolNotFound
+from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
 from cuvil_hw.shapes.constraint import Compare, Rule
 from cuvil_hw.shapes.domain import Domain
 from cuvil_hw.shapes.expr import Call, Expr, symbol, whole
@@ -23,9 +23,7 @@ def _z3() -> Any:
     try:
         import z3
     except ModuleNotFoundError as e:
-        raise ToolNotFound(
-            "Python package z3-solver", "check open dimensions", "pip install 'cuvil-hw[compiler]'"
-        ) from e
+        raise ToolNotFound("Python package z3-solver", "check open dimensions", pip_install("compiler")) from e
     return z3
 
 

@@ -19,6 +19,7 @@ from cuvil_hw.cli import run as run_command
 from cuvil_hw.cli.app import app
 from cuvil_hw.cli.compile import parse_constant
 from cuvil_hw.cli.main import BUG, FAILED, INTERRUPTED, USAGE, main
+from cuvil_hw.errors import pip_install
 from cuvil_hw.report.report import Report
 from cuvil_hw.version import VERSION
 
@@ -375,7 +376,7 @@ def test_without_the_cli_extra(
     monkeypatch.setitem(sys.modules, package, None)
     code, out, err = cuvil(capsys, "targets", "list")
     assert (code, out) == (FAILED, "")
-    assert err == f"cuvil: the command line needs {package}; pip install 'cuvil-hw[cli]'\n"
+    assert err == f"cuvil: the command line needs {package}; {pip_install('cli')}\n"
 
 
 def shell(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.cli import doctor
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, pip_install
 from cuvil_hw.runtime import registry
 from tests.unit.test_cli import FAILED, cuvil
 
@@ -78,4 +78,4 @@ def test_doctor_where_nothing_is_installed(capsys: pytest.CaptureFixture[str], m
     findings = json.loads(out)["findings"]
     assert not any(f["usable"] for f in findings if f["kind"] != "adapter")
     assert {f["remedy"] for f in findings if f["kind"] == "device"} == {"install it"}
-    assert "pip install 'cuvil-hw[torch]'" in {f["remedy"] for f in findings}
+    assert pip_install("torch") in {f["remedy"] for f in findings}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cuvil_hw.errors import pip_install
 from cuvil_hw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +114,13 @@ def test_import_cuvil_is_light(wheel: Path) -> None:
     loaded = _python(wheel, code).split()
     assert "cuvil" in loaded
     assert len(loaded) <= 120, loaded
+
+
+@pytest.mark.needs("hatchling")
+def test_what_to_install_works_for_a_checkout_and_for_a_wheel(wheel: Path) -> None:
+    assert shlex.split(pip_install("onnx")) == ["pip", "install", "-e", f"{ROOT}[onnx]"]
+    code = "from cuvil_hw.errors import pip_install\nprint(pip_install('onnx'))"
+    assert _python(wheel, code) == "pip install 'cuvil-hw[onnx]'\n"
 
 
 @pytest.mark.needs("hatchling")

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from cuvil_hw.adapters.agilex import worker
 from cuvil_hw.adapters.agilex.worker import Message
-from cuvil_hw.errors import DeviceError, ToolNotFound
+from cuvil_hw.errors import DeviceError, ToolNotFound, pip_install
 from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.scratch import Scratch
 
@@ -28,7 +28,7 @@ PYTHON_VARIABLE = "CUVIL_AGILEX_PYTHON"
 EMULATOR = "libintelocl_emu.so"
 MOST_WORKERS = 256  # threads that the emulator can have (its cl.fpga_emu.cfg); a kernel that waits keeps one
 INSTALL = (
-    "pip install 'cuvil-hw[agilex]' (pyopencl, and intel-opencl-fpga-emu-rt, intel-opencl-rt and intel-cmplr-lib-rt, "
+    f"{pip_install('agilex')} (pyopencl, and intel-opencl-fpga-emu-rt, intel-opencl-rt and intel-cmplr-lib-rt, "
     f"all 2025.0.5), or set {PYTHON_VARIABLE} to the python of an environment that has them"
 )
 POCL_INSTALL = "pip install 'pyopencl[pocl]'"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuvil_hw.errors import BuildFailed, ToolNotFound
+from cuvil_hw.errors import BuildFailed, ToolNotFound, pip_install
 
 # Floats keep their bits: no contraction of a·b + c, correctly rounded division and root, subnormals kept.
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
-REMEDY = "pip install 'cuvil-hw[cuda]'"
+REMEDY = pip_install("cuda")
 
 
 def compile_source(source: bytes, architecture: str, *, machine_code: bool) -> bytes:
