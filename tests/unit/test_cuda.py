@@ -258,7 +258,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             pass
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "cuda.bindings", None)
-        with pytest.raises(ToolNotFound, match=r"Python package cuda-python not found.*cuvil-hw\[cuda\]"):
+        with pytest.raises(ToolNotFound, match=r"Python package cuda-python not found.*pip install .*\[cuda\]"):
             nvrtc.compile_source(source, "sm_90", machine_code=True)
         with pytest.raises(ToolNotFound, match="Python package cuda-python not found, needed to run on a GPU"):
             gpu.open_gpu("h100")

@@ -285,7 +285,7 @@ def test_or_tools_is_only_needed_for_hard_cases(monkeypatch: pytest.MonkeyPatch)
     for module in ("ortools", "ortools.sat", "ortools.sat.python"):
         monkeypatch.setitem(sys.modules, module, None)
     assert choose(bram_bound(), [], target="cpu", objective="sum").objective == 400 + 450 + 300
-    with pytest.raises(ToolNotFound, match=r"OR-tools not found.*cuvil-hw\[compiler\]"):
+    with pytest.raises(ToolNotFound, match=r"OR-tools not found.*pip install .*\[compiler\]"):
         choose(bram_bound(), [Axis("bram18", 70, "sum")], target="t", objective="sum")
 
 
