@@ -66,7 +66,10 @@ def test_random_networks_as_sycl(seed: int) -> None:
 
 def test_a_random_network_on_pocl() -> None:
     program, trace = network(1)
-    check(program, "sim-pocl", 1, trace="\n".join(trace))
+    try:
+        check(program, "sim-pocl", 1, trace="\n".join(trace))
+    except ToolNotFound as e:  # its compiler doesn't know every processor
+        pytest.skip(str(e))
 
 
 def small(build: Callable[[Builder, list], object], *kinds: TensorType) -> Program:
