@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
+_log = logging.getLogger("cuvil.compile")
 MAX_NAME = 200  # characters of a program's name
 STEPS = (
     "import the model",
@@ -110,9 +113,9 @@ def compile(
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
     needs_python("compile a model")
-    step = _steps(progress)
     check_name(name)
     profile = at_level(load_profile(target), opt_level)
+    step = _steps(profile.name, progress)
     adapter = adapter_for(profile, interface)
     step("import the model")
     if opens_shapes(model, example_inputs, shapes, constraints):
@@ -166,7 +169,7 @@ def compile_all(
         calibration = shared_statistics(program, calibration, precision, wanted.values())
     made = {}
     for label, profile in wanted.items():
-        step = _steps(progress(label) if progress is not None else None)
+        step = _steps(label, progress(label) if progress is not None else None)
         try:
             adapter = adapter_for(profile, interface)
             made[label] = compile_program(program.clone(), profile, adapter, calibration, precision, interface, step)
@@ -252,8 +255,12 @@ def compile_program(
     return executable
 
 
-def _steps(progress: Progress | None) -> Callable[[str], None]:
+def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
+    """What is called before each of STEPS: logs it, and tells `progress`."""
+    begun = time.perf_counter()
+
     def step(what: str) -> None:
+        _log.info("%s: %s (%.2f s so far)", target, what, time.perf_counter() - begun)
         if progress is not None:
             progress(what, STEPS.index(what), len(STEPS))
 

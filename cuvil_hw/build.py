@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
+from cuvil_hw.quoting import shell
 
+_log = logging.getLogger("cuvil.build")
 _running: dict[int, subprocess.Popen[bytes]] = {}  # by the thread that waits for it
 _guard = threading.Lock()
 
@@ -110,6 +113,7 @@ def _run(command: Command, folder: Path) -> None:
 
 
 def _run_with(command: Command, folder: Path, env: Mapping[str, str]) -> None:
+    _log.info("%s: %s", command.purpose, " ".join(map(shell, command.argv)))
     try:
         # A session, and so a process group, of its own: a compiler's children must end with it.
         process = subprocess.Popen(

@@ -34,7 +34,7 @@ Examples:
 """
 
 app = typer.Typer(
-    name="cuvil", help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="cuvil", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False
 )
 
 
@@ -49,9 +49,13 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log steps and tools on standard error; -vv: details.")
+    ] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only, and what --json asks for.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
 ) -> None:
-    """Options before the command; `--debug` is read by main.py, wherever it stands."""
+    """Options of every command; all but `--version` are read by main.py, wherever they stand."""
 
 
 app.command("check")(check.check_model)

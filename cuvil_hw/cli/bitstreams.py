@@ -45,7 +45,7 @@ def write_project(
 @app.command("design")
 def show_design(program: Program) -> None:
     """Print the digest of the design that a program needs on the fabric."""
-    console().print(_design(_zynq(program)), markup=False, soft_wrap=True)
+    typer.echo(_design(_zynq(program)))
 
 
 @app.command("add")

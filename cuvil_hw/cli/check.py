@@ -11,7 +11,7 @@ import typer
 
 from cuvil_hw.cli.model import HELP, Example, Trust, open_model
 from cuvil_hw.cli.output import console, print_json, read_arrays, show_table
-from cuvil_hw.cli.several import targets_of
+from cuvil_hw.cli.several import complete_targets, targets_of
 
 if TYPE_CHECKING:
     from cuvil_hw.check import Check, Coverage
@@ -22,7 +22,13 @@ def check_model(
     model: Annotated[Path, typer.Argument(help=HELP, show_default=False)],
     target: Annotated[
         str | None,
-        typer.Option("--target", "-t", help="Targets a,b,c (names or .yaml files).", show_default="one of each kind"),
+        typer.Option(
+            "--target",
+            "-t",
+            help="Targets a,b,c (names or .yaml files).",
+            show_default="one of each kind",
+            autocompletion=complete_targets,
+        ),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="Representative inputs: .npy (N, …), or .npz by input name.")

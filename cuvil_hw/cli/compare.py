@@ -10,7 +10,7 @@ import typer
 from cuvil_hw.cli.compile import parse_constant, parse_pair, parse_shape
 from cuvil_hw.cli.model import Example, Trust, open_model
 from cuvil_hw.cli.output import print_json, read_array, read_arrays, show_table
-from cuvil_hw.cli.several import compile_for, targets_of
+from cuvil_hw.cli.several import compile_for, complete_targets, targets_of
 from cuvil_hw.errors import CuvilError
 
 
@@ -19,7 +19,10 @@ def compare(
         list[Path], typer.Argument(help="Several .cuvil files, or one model as for compile.", show_default=False)
     ],
     target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Targets to compile the model for: a,b,c.")
+        str | None,
+        typer.Option(
+            "--target", "-t", help="Targets to compile the model for: a,b,c.", autocompletion=complete_targets
+        ),
     ] = None,
     inputs: Annotated[
         list[Path] | None, typer.Option("--input", "-i", help="x.npy, once per input; the outputs are compared.")

@@ -19,7 +19,7 @@ from cuvil_hw.cli.output import (
     read_arrays,
     show_table,
 )
-from cuvil_hw.cli.several import compile_for, file_of, targets_of
+from cuvil_hw.cli.several import compile_for, complete_targets, file_of, targets_of
 from cuvil_hw.cli.shapes import parse_shapes
 from cuvil_hw.errors import CuvilError
 
@@ -33,7 +33,10 @@ def compile_model(
     target: Annotated[
         str,
         typer.Option(
-            "--target", "-t", help="A built-in target (see `cuvil targets list`) or a .yaml file; several: a,b,c."
+            "--target",
+            "-t",
+            help="A built-in target (see `cuvil targets list`) or a .yaml file; several: a,b,c.",
+            autocompletion=complete_targets,
         ),
     ],
     output: Annotated[

@@ -1,15 +1,19 @@
 """Entry of the command `cuvil`: runs the app and turns every outcome into an exit code.
 
-0: done. 1: a CuvilError, printed as one short message. 2: wrong usage. 70: a bug in Cuvil. 130: interrupted.
+0: done. 1: a CuvilError, printed as one short message. 2: wrong usage. 70: a bug in Cuvil. 130: interrupted. Options
+that every command has are read here, wherever they stand.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from cuvil_hw.errors import CuvilError, pip_install
 
@@ -27,15 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError:
         return _no_cli("typer")
     try:
-        import cuvil_hw.cli.app
-        import cuvil_hw.cli.output  # noqa: F401
+        import cuvil_hw.cli.app  # noqa: F401
+        from cuvil_hw.cli import output
     except ModuleNotFoundError as e:
         if e.name is None or e.name.startswith("cuvil"):
             raise
         return _no_cli(e.name.partition(".")[0])
-    arguments, debug = _without_debug(sys.argv[1:] if argv is None else list(argv))
+    arguments, common = _common(sys.argv[1:] if argv is None else list(argv))
+    output.say(quiet=common.quiet, bars=not common.verbose)
     try:
-        code = _run(arguments, debug)
+        with _logging(common.verbose):
+            code = _run(arguments, common.debug)
         sys.stdout.flush()
         return code
     except OSError as e:
@@ -93,11 +99,52 @@ def _unwritable(error: Exception) -> bool:
     return error.errno in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
-def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """`--debug` may stand anywhere before "--"."""
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Options of every command. `verbose`: how often it is given."""
+
+    debug: bool = False
+    quiet: bool = False
+    verbose: int = 0
+
+
+_VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
+_QUIET = ("-q", "--quiet")
+
+
+def _common(arguments: Sequence[str]) -> tuple[list[str], Common]:
+    """The options of every command may stand anywhere before "--"; the rest of the line."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    head = [a for a in arguments[:end] if a != "--debug"]
-    return [*head, *arguments[end:]], len(head) != end
+    head = arguments[:end]
+    common = Common("--debug" in head, any(a in _QUIET for a in head), sum(_VERBOSE.get(a, 0) for a in head))
+    rest = [a for a in head if a != "--debug" and a not in _QUIET and a not in _VERBOSE]
+    return [*rest, *arguments[end:]], common
+
+
+@contextmanager
+def _logging(verbose: int) -> Iterator[None]:
+    """What Cuvil logs, on standard error: steps and tools, and with `verbose` 2 details. With 0, as Python has it."""
+    if not verbose:
+        yield
+        return
+    from cuvil_hw.quoting import lines
+
+    class Safe(logging.Formatter):
+        """Names of models stand in messages: nothing in them controls the terminal."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return lines(super().format(record))
+
+    logger, handler = logging.getLogger("cuvil"), logging.StreamHandler()
+    handler.setFormatter(Safe("%(asctime)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _trace(debug: bool) -> None:

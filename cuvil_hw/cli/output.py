@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,15 +100,33 @@ class _Visible(Console):
         super().print(*(lines(o) if isinstance(o, str) else o for o in objects), **options)
 
 
+@dataclass(slots=True)
+class _Said:
+    """What `say` was told. `bars`: progress bars may be drawn."""
+
+    quiet: bool = False
+    bars: bool = True
+
+
+_said = _Said()
+
+
+def say(*, quiet: bool, bars: bool) -> None:
+    """How much this command line prints; JSON and errors are printed anyway."""
+    _said.quiet, _said.bars = quiet, bars and not quiet
+
+
 def console() -> Console:
-    """Standard output; colours only on a terminal, and never where NO_COLOR is set."""
-    return _Visible(highlight=False)
+    """Standard output, unless --quiet; colours only on a terminal, and never where NO_COLOR is set."""
+    return _Visible(highlight=False, quiet=_said.quiet)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] = ()) -> None:
     """A table. Off a terminal its rows stay whole lines, so that other programs can read them."""
     numeric = numeric or [False] * len(columns)
     out = console()
+    if _said.quiet:
+        return
     if not out.is_terminal:
         sys.stdout.write(text.table(columns, rows, numeric) + "\n")
         return
@@ -123,7 +141,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: S
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on standard error while it is a terminal; else nothing is printed."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not _said.bars:
         yield lambda step, done, total: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -30,6 +30,15 @@ def targets_of(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
+def complete_targets(incomplete: str) -> list[str]:
+    """For a shell: `a,b,` with every target that comes with Cuvil."""
+    from cuvil_hw.profile import builtin_profiles
+
+    before, comma, last = incomplete.rpartition(",")
+    names = [name for p in builtin_profiles() for name in (p.name, *p.aliases)]
+    return [f"{before}{comma}{name}" for name in sorted(names) if name.startswith(last)]
+
+
 def compile_for(model: Any, title: str, targets: Sequence[str], options: Mapping[str, Any]) -> Compiled:
     """Compile for every target that can be compiled for; `title`: what is shown meanwhile; `options` are those of
     api.compile_all. Raises CuvilError when

@@ -37,7 +37,7 @@ LOCK_TIMEOUT_S = 1800.0
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 # Read by compilers besides their arguments.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("cuvil.build")
 T = TypeVar("T")
 
 
@@ -63,6 +63,7 @@ def cached_build(plan: BuildPlan, extra_key: str = "") -> Path:
     entry = top / key
     with _locked(top, key):
         if _damage(entry, plan) is None:
+            _log.debug("built before: %s", entry)
             return entry
         for stale in (entry, *top.glob(f".{key}-*")):
             _remove(stale)

@@ -37,7 +37,7 @@ LIBRARY = "design.so"
 _HEADER = "cuvil_hls.h"
 _RUNNER = "runner.o"
 _REMEDY = "install it (Debian: apt-get install g++)"
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("cuvil.build")
 _verified: set[Path] = set()
 
 
