@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -257,10 +256,9 @@ def compile_program(
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
     """What is called before each of STEPS: logs it, and tells `progress`."""
-    begun = time.perf_counter()
 
     def step(what: str) -> None:
-        _log.info("%s: %s (%.2f s so far)", target, what, time.perf_counter() - begun)
+        _log.info("%s: %s", target, what)
         if progress is not None:
             progress(what, STEPS.index(what), len(STEPS))
 

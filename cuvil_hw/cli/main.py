@@ -32,13 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _no_cli("typer")
     try:
         import cuvil_hw.cli.app  # noqa: F401
-        from cuvil_hw.cli import output
+        from cuvil_hw.cli.output import say
     except ModuleNotFoundError as e:
         if e.name is None or e.name.startswith("cuvil"):
             raise
         return _no_cli(e.name.partition(".")[0])
     arguments, common = _common(sys.argv[1:] if argv is None else list(argv))
-    output.say(quiet=common.quiet, bars=not common.verbose)
+    say(quiet=common.quiet, bars=not common.verbose)
     try:
         with _logging(common.verbose):
             code = _run(arguments, common.debug)

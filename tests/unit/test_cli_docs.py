@@ -140,7 +140,7 @@ def test_verbose_logs_steps_and_tools(
     assert main([*line, "-v"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["artifact"]
-    assert re.search(r"cuvil\.compile: [\w-]+: choose schedules \(\d+\.\d\d s so far\)", err)
+    assert re.search(r"cuvil\.compile: [\w-]+: choose schedules$", err, re.MULTILINE)
     assert re.search(r"cuvil\.build: .*gcc", err)
     assert "built before" not in err
     assert main([*line, "-vv"]) == 0
