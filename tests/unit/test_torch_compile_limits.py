@@ -181,3 +181,79 @@ def test_a_number_that_only_counts_needs_no_program_of_its_own() -> None:
     for n in (2, 3, 4):
         agree(g, fast, rand(5), n)
     assert len(made) == 3
+
+
+class Recurrent(nn.Module):
+    """Dynamo gives up a function that calls nn.LSTM, unless torch._dynamo.config.allow_rnn is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.lstm = nn.Linear(3, 3), nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.lstm(self.first(x))[0]
+
+
+def branches(x: Any) -> Any:
+    y = x * 2
+    if y.sum() > 0:
+        y = y + 1
+    return y - 1
+
+
+def test_what_dynamo_leaves_to_pytorch_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Recurrent().eval(), rand(2, 5, 3)
+    cases = [
+        (model, "all of forward", "does not support RNN, GRU, or LSTM; Set torch._dynamo.config.allow_rnn=True", 0),
+        (model.lstm, "all of LSTM", "allow_rnn", 0),
+        (branches, "a part of branches", "Data-dependent branching", 2),
+    ]
+    for f, what, why, programs in cases:
+        torch._dynamo.reset()
+        counters.clear()
+        caplog.clear()
+        fast, made = compiled(f)
+        with torch.no_grad(), caplog.at_level(logging.WARNING, "cuvil"):
+            for _ in range(2):
+                same(fast(x)[0], f(x)[0])
+        (text,) = [r.getMessage() for r in caplog.records if r.name == "cuvil"]
+        assert text.startswith(what)
+        assert why in text
+        assert "cuvil.compile" in text
+        assert (len(made), counters["cuvil"]["left_to_pytorch"]) == (programs, 1)
+        torch._dynamo.reset()
+        with torch.no_grad(), pytest.raises(torch._dynamo.exc.Unsupported, match=r"LSTM|branching"):
+            torch.compile(f, backend="cuvil", fullgraph=True)(x)
+
+
+def test_lstm_is_compiled_where_dynamo_may_trace_it(caplog: pytest.LogCaptureFixture) -> None:
+    model = Recurrent().eval()
+    with torch._dynamo.config.patch(allow_rnn=True), torch.no_grad(), caplog.at_level(logging.WARNING, "cuvil"):
+        fast, made = compiled(model)
+        torch.testing.assert_close(fast(rand(2, 5, 3)), model(rand(2, 5, 3)))
+    assert len(made) == 1
+    assert not caplog.records
+
+
+def test_breaks_of_other_backends_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "cuvil"):
+        torch.compile(branches, backend="eager")(rand(3))
+    assert not caplog.records
+
+
+def test_shapes_that_depend_on_values_are_refused_with_a_way(caplog: pytest.LogCaptureFixture) -> None:
+    def f(x: Any) -> Any:
+        return x[x > 0].sum()
+
+    x = torch.tensor([1.0, -2.0, 3.0])
+    with caplog.at_level(logging.WARNING, "cuvil"):
+        same(compiled(f)[0](x), f(x))
+    (text,) = [r.getMessage() for r in caplog.records]
+    assert "aten.nonzero" in text
+    assert "capture_dynamic" not in text  # that leads to the refusal below
+    torch._dynamo.reset()
+    with (
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        pytest.raises(Unsupported, match=r"nonzero.*depends on the values; use torch\.where"),
+    ):
+        compiled(f)[0](x)

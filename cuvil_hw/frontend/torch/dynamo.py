@@ -22,6 +22,7 @@ from torch._dynamo.utils import counters
 from torch._guards import CompileContext
 
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
+from cuvil_hw.frontend.torch.dynamo_breaks import CALLED, watch
 from cuvil_hw.frontend.torch.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
 from cuvil_hw.frontend.torch.numbers import Counted, followed
 from cuvil_hw.runtime.executable import Executable
@@ -68,10 +69,14 @@ def backend(
     unknown = [name for name in options or {} if name not in known]
     if unknown:
         raise CuvilError(f"backend cuvil has no option {unknown[0]!r}; its options are {', '.join(known)}")
+    counters["cuvil"][CALLED] += 1
     chosen = Options(**(options or {}))
     if chosen.fallback not in (None, "eager"):
         raise CuvilError(f"option fallback is {chosen.fallback!r}; it can be 'eager', or be left out to get an error")
     return _Graph(graph, example_inputs, chosen)
+
+
+watch(backend)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 # Files whose lines are nobody's model: torch, generated code, this package.
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), "<", str(Path(__file__).parents[2]) + os.sep)
@@ -61,5 +62,7 @@ def raised_at(error: BaseException) -> str:
 
 def reason(error: BaseException) -> str:
     """The first paragraph of a message, on one line; torch's later ones are hints about torch."""
+    if isinstance(error, DynamicOutputShapeException):
+        return f"{error}: the shape of its result depends on the values; use torch.where with three arguments, or masks"
     text = " ".join(str(error).strip().split("\n\n")[0].split())
     return (text[:_LONGEST] + " …" if len(text) > _LONGEST else text) or type(error).__name__
