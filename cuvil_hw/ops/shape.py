@@ -218,10 +218,14 @@ class Concat(Op):
                 end += x.shape[self.axis]
                 if x.shape[self.axis] or (x is xs[-1] and not parts):
                     parts.append((end, x[where]))
-            value = parts[-1][1]
-            for stop, element in reversed(parts[:-1]):
-                value = select(binary("lt", i[self.axis], stop), element, value)
-            return value
+            return halves(i[self.axis], parts)
+
+        def halves(i: Expr, parts: list[tuple[int, Expr]]) -> Expr:
+            """The part that `i` is in, found by halving: hundreds of parts are only a few choices deep."""
+            if len(parts) == 1:
+                return parts[0][1]
+            middle = len(parts) // 2
+            return select(binary("lt", i, parts[middle - 1][0]), halves(i, parts[:middle]), halves(i, parts[middle:]))
 
         return Tensor(self.infer(*[x.type for x in xs]), at)
 

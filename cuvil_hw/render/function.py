@@ -27,7 +27,7 @@ from cuvil_hw.ir.level2 import (
     StreamType,
     StreamWriteOp,
 )
-from cuvil_hw.render.inline import is_expression, writes
+from cuvil_hw.render.inline import writes
 from cuvil_hw.render.names import comment_lines, text_of
 from cuvil_hw.render.scalar import (
     INT,
@@ -362,7 +362,7 @@ class Function(Values):
         return {self.memories[v].name for v in values if v in self.memories}
 
     def _if(self, op: scf.IfOp) -> None:
-        if is_expression(op):
+        if self.inline.is_expression(op):
             cond = self.exact(op.cond)
             then, other = self._side(op.true_region.block), self._side(op.false_region.block)
             self.place(op, self.expressions.choose(cond, then, other, op.results[0].type))

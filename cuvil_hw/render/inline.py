@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw.ir.level2 import CopyOp, StreamOp, StreamReadOp
 
@@ -27,27 +28,46 @@ def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list
     return []
 
 
-def is_expression(op: scf.IfOp) -> bool:
-    """Can it be written as `c ? a : b`: one result, and on both sides only values that are used once?"""
-    if len(op.results) != 1 or not op.false_region.blocks:
-        return False
-    for region in (op.true_region, op.false_region):
-        for inner in region.block.ops:
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """What is written as part of which statement, in IR that doesn't change meanwhile: each answer is found once, or
+    choices nested N deep, such as a concatenation of N parts, would take N³ steps."""
+
+    _expressions: dict[scf.IfOp, bool] = field(default_factory=dict)
+    _homes: dict[Block, Block | None] = field(default_factory=dict)
+
+    def is_expression(self, op: scf.IfOp) -> bool:
+        """Can it be written as `c ? a : b`: one result, and on both sides only values that are used once?"""
+        known = self._expressions.get(op)
+        if known is None:
+            known = self._expressions[op] = len(op.results) == 1 and all(map(self._one_value, op.regions))
+        return known
+
+    def _one_value(self, side: Region) -> bool:
+        if not side.blocks:
+            return False
+        for inner in side.block.ops:
             if isinstance(inner, scf.YieldOp | arith.ConstantOp):
                 continue
             if isinstance(inner, scf.IfOp):
-                if not is_expression(inner):
+                if not self.is_expression(inner):
                     return False
             elif inner.regions or writes(inner) or isinstance(inner, STATEMENTS):
                 return False
             if any(len(list(r.uses)) > 1 for r in inner.results):
                 return False
-    return True
+        return True
 
-
-def home(op: Operation) -> Block | None:
-    """The block whose statement an op is written in: conditional expressions are part of the statement around them."""
-    block = op.parent_block()
-    while block is not None and isinstance(parent := block.parent_op(), scf.IfOp) and is_expression(parent):
-        block = parent.parent_block()
-    return block
+    def home(self, op: Operation) -> Block | None:
+        """The block whose statement an op is written in: conditional expressions are part of the statement around
+        them."""
+        block, inside = op.parent_block(), []
+        while block is not None and block not in self._homes:
+            parent = block.parent_op()
+            if not isinstance(parent, scf.IfOp) or not self.is_expression(parent):
+                break
+            inside.append(block)
+            block = parent.parent_block()
+        found = block if block is None else self._homes.get(block, block)
+        self._homes.update(dict.fromkeys(inside, found))
+        return found

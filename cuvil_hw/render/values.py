@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.render.expressions import Expressions
-from cuvil_hw.render.inline import home
+from cuvil_hw.render.inline import Inline
 from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.names import Names, text_of
 from cuvil_hw.render.scalar import PLUS, PRIMARY, TIMES, Code, CType, declared, integer, value_type
@@ -45,6 +45,7 @@ class Values:
     pending: dict[SSAValue, Code] = field(default_factory=dict)
     variables: dict[SSAValue, str] = field(default_factory=dict)
     memories: dict[SSAValue, Memory] = field(default_factory=dict)
+    inline: Inline = field(default_factory=Inline)
 
     def __post_init__(self) -> None:
         self.names = Names(self.lang.keywords | frozenset(self.symbols.values()))
@@ -69,7 +70,7 @@ class Values:
             return
         if code.atom:
             self.codes[value] = code
-        elif len(uses) == 1 and home(uses[0].operation) is home(op):
+        elif len(uses) == 1 and self.inline.home(uses[0].operation) is self.inline.home(op):
             self.pending[value] = code
         else:
             self.define(value, code)

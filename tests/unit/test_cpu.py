@@ -172,6 +172,15 @@ def test_odd_widths_keep_their_storage(dtype: str) -> None:
     check(b.finish([("y", y), ("z", b.op(ops.ReduceMax((1,), False), y))]), x)
 
 
+def test_hundreds_of_parts_are_joined() -> None:
+    """As many as a recurrent layer has steps: the choice between them isn't as deep as they are many."""
+    x = np.arange(300, dtype=np.int32)
+    b = Builder([("x", T(x.shape, "i32"))])
+    parts = [b.op(ops.Slice((n,), (1,), (1,)), b.input(0)) for n in reversed(range(300))]
+    with loaded(b.finish([("y", b.op(ops.Concat(0), *parts))])) as run:
+        assert run.run([x[None]])[0][0].ravel().tolist() == x[::-1].tolist()
+
+
 def test_quantize_table_dequantize() -> None:
     x = np.concatenate([SPECIAL, floats(500) * 40])
     b = Builder([("x", T(x.shape, "f32"))])

@@ -30,7 +30,9 @@ from cuvil_hw.data import folder
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.program import ConstantStore
+from cuvil_hw.render import inline
 from cuvil_hw.render.cfamily import render, render_functions, render_tables
+from cuvil_hw.render.inline import writes
 from cuvil_hw.render.lang import C99, HLS_CPP, Lang
 from cuvil_hw.render.names import comment_lines
 from cuvil_hw.render.scalar import float_text
@@ -147,6 +149,28 @@ def test_a_guarded_load_is_a_conditional_expression() -> None:
     module = kernel(e.block, args=("x", "y"))
     assert "y[i] = i < 2 ? x[i] : 0;" in body_of(module)
     assert "y[i] = i < 2 ? x[i] : ap_int<8>(0);" in body_of(module, HLS_CPP)
+
+
+def test_deep_choices_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as deep, about twice the work."""
+    steps: list[int] = []
+    monkeypatch.setattr(inline, "writes", lambda op: steps.append(1) or writes(op))
+    taken = []
+    for depth in (12, 24):
+        steps.clear()
+        e, (x, y) = emitter(vector(i8, 64), vector(i8, 64))
+
+        def element(e: Emitter, i: SSAValue, x: SSAValue, left: int) -> SSAValue:
+            if not left:
+                return e.load(x, i)
+            here = e.compare("lt", i, e.const(64 - left, "index"))
+            return e.branch(here, lambda: [e.load(x, i)], lambda: [element(e, i, x, left - 1)])[0]
+
+        i = e.const(5, "index")
+        e.store(element(e, i, x, depth), y, i)
+        assert body_of(kernel(e.block, args=("x", "y"))).count("?") == depth
+        taken.append(len(steps))
+    assert taken[1] < 2.5 * taken[0]
 
 
 @pytest.mark.parametrize(
