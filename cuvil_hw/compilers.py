@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from itertools import pairwise
 
 from cuvil_hw.errors import CuvilError
 
@@ -14,6 +15,7 @@ _SAME = ("-ffp-contract=off", "-fwrapv")
 # condition take the condition of one term for its neighbour's. tests/conformance/test_compilers.py has both.
 # Loops are vectorised without it.
 _GCC_SAME = (*_SAME, "-fno-tree-slp-vectorize")
+_LAUNCHERS = ("ccache", "distcc", "sccache")
 # For the simulators, which g++ compiles.
 EXACT = _GCC_SAME
 
@@ -36,12 +38,29 @@ class CCompiler:
         return cls(words)
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Of the command, without folders."""
+        return tuple(word.rsplit("/", 1)[-1] for word in self.command)
+
+    @property
     def program(self) -> str:
-        return self.command[0].rsplit("/", 1)[-1]
+        """The compiler itself, where a launcher such as ccache stands before it."""
+        return next((word for word in self.words if word not in _LAUNCHERS), self.words[0])
+
+    @property
+    def machine(self) -> str:
+        """Of the code, as `platform.machine` names it: aarch64 of aarch64-linux-gnu-gcc; "" for that of the host."""
+        words = self.words
+        given = [b for a, b in pairwise(words) if a in ("-target", "--target")]
+        given += [word.partition("=")[2] for word in words if word.startswith("--target=")]
+        if given:
+            return given[-1].partition("-")[0]
+        prefix = self.program.split("-")
+        return prefix[0] if len(prefix) >= 3 else ""
 
     @property
     def is_zig(self) -> bool:
-        return self.command[-1] == "cc" and len(self.command) > 1
+        return any(word in ("zig", "ziglang", "python-zig") for word in self.words)
 
     @property
     def is_clang(self) -> bool:
@@ -61,7 +80,7 @@ class CCompiler:
         fast = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops")
         return fast if level == 2 else (*fast, "-funroll-loops")
 
-    def machine(self, march: str) -> tuple[str, ...]:
+    def instructions(self, march: str) -> tuple[str, ...]:
         """`march`: as GCC and Clang name it; zig writes underscores."""
         if not march:
             return ()

@@ -108,13 +108,31 @@ def test_sums_under_a_condition_of_every_compiler() -> None:
         ("/opt/bin/aarch64-linux-gnu-gcc", False, "-march=x86-64-v3"),
         ("clang-14", True, "-march=x86-64-v3"),
         ("zig cc", True, "-march=x86_64_v3"),
+        ("python3 -m ziglang cc -target x86_64-linux-gnu", True, "-march=x86_64_v3"),
+        ("ccache cc", False, "-march=x86-64-v3"),
+        ("gcc -fno-plt", False, "-march=x86-64-v3"),
     ],
 )
 def test_options_by_compiler(text: str, clang: bool, march: str) -> None:
     compiler = CCompiler.of(text)
     assert ("-fno-tree-slp-vectorize" in compiler.exact()) is not clang
     assert any("vect-cost-model" in option for option in compiler.optimised(2)) is not clang
-    assert compiler.machine("x86-64-v3") == (march,)
+    assert compiler.instructions("x86-64-v3") == (march,)
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("gcc", ""),
+        ("gcc -fno-plt", ""),
+        ("/usr/bin/aarch64-linux-gnu-gcc", "aarch64"),
+        ("ccache aarch64-linux-gnu-gcc", "aarch64"),
+        ("zig cc -target aarch64-linux-gnu", "aarch64"),
+        ("clang --target=riscv64-linux-gnu", "riscv64"),
+    ],
+)
+def test_the_machine_of_a_compiler(text: str, machine: str) -> None:
+    assert CCompiler.of(text).machine == machine
 
 
 @pytest.mark.parametrize("text", ["", "  ", "gcc 'x"])

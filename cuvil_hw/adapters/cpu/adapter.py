@@ -109,8 +109,8 @@ class CpuAdapter:
         compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
         record = CpuRecord(
             abi_version=ABI_VERSION,
-            abi={"machine": machine_of(compiler.program), "system": "linux"},
-            machine=machine_of(compiler.program),
+            abi={"machine": machine_of(compiler), "system": "linux"},
+            machine=machine_of(compiler),
             march=march,
             workspace_bytes=memory.size_bytes,
             constants=tuple(
@@ -130,7 +130,7 @@ class CpuAdapter:
             )
             if part
         )
-        options = (*compiler.optimised(level_of(profile)), *compiler.exact(), *QUIET, *compiler.machine(march))
+        options = (*compiler.optimised(level_of(profile)), *compiler.exact(), *QUIET, *compiler.instructions(march))
         link = ("-fPIC", "-shared", "-Wl,--build-id=none", "-o", LIBRARY, SOURCE, "-lm")
         command = Command((*compiler.command, "-std=c99", *options, *link), "compile the generated C", compiler.remedy)
         return BuildPlan(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.adapters.cpu.record import CpuRecord
+from cuvil_hw.compilers import CCompiler
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded
@@ -37,16 +38,15 @@ def open_device(profile: Mapping[str, Any], interface: str) -> CpuDevice:
     """ "hw": this processor; "null": computes nothing. Raises CuvilError for another interface, or another machine."""
     if interface not in INTERFACES:
         raise CuvilError(f"a CPU target has no interface {interface!r}; it has {', '.join(INTERFACES)}")
-    machine = machine_of(str(profile.get("settings", {}).get("cc", "")))
+    machine = machine_of(CCompiler.of(str(profile.get("settings", {}).get("cc", "cc"))))
     if interface == "hw" and machine != platform.machine():
         raise CuvilError(_foreign(str(profile.get("name", "this target")), machine))
     return CpuDevice("null (returns zeros)" if interface == "null" else f"cpu ({platform.machine()})", interface)
 
 
-def machine_of(compiler: str) -> str:
-    """The machine that a compiler compiles for, as the platform module names it: `aarch64-linux-gnu-gcc` → aarch64."""
-    triple = compiler.rsplit("/", 1)[-1].split("-")
-    return triple[0] if len(triple) >= 3 else platform.machine()
+def machine_of(compiler: CCompiler) -> str:
+    """The machine that a compiler compiles for, as the platform module names it."""
+    return compiler.machine or platform.machine()
 
 
 def _foreign(what: str, machine: str) -> str:
