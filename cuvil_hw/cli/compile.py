@@ -11,6 +11,7 @@ import typer
 from cuvil_hw.cli.model import HELP, Example, Opened, Trust, open_model
 from cuvil_hw.cli.output import (
     check_outputs,
+    command_line,
     console,
     print_error,
     print_json,
@@ -118,7 +119,7 @@ def compile_model(
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
     if report is not None:
-        executable.report.save_html(report)
+        executable.report.save_html(report, command_line())
         written["report"] = str(report)
     if sources is not None:
         written["sources"] = str(sources)

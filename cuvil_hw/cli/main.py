@@ -37,8 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if e.name is None or e.name.startswith("cuvil"):
             raise
         return _no_cli(e.name.partition(".")[0])
-    arguments, common = _common(sys.argv[1:] if argv is None else list(argv))
-    say(quiet=common.quiet, bars=not common.verbose)
+    line = sys.argv[1:] if argv is None else list(argv)
+    arguments, common = _common(line)
+    say(line, quiet=common.quiet, bars=not common.verbose)
     try:
         with _logging(common.verbose):
             code = _run(arguments, common.debug)

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.quoting import lines, visible
+from cuvil_hw.quoting import lines, shell, visible
 from cuvil_hw.report import text
 
 
@@ -102,18 +102,24 @@ class _Visible(Console):
 
 @dataclass(slots=True)
 class _Said:
-    """What `say` was told. `bars`: progress bars may be drawn."""
+    """What `say` was told. `bars`: progress bars may be drawn; `line`: the command line."""
 
     quiet: bool = False
     bars: bool = True
+    line: str = ""
 
 
 _said = _Said()
 
 
-def say(*, quiet: bool, bars: bool) -> None:
-    """How much this command line prints; JSON and errors are printed anyway."""
-    _said.quiet, _said.bars = quiet, bars and not quiet
+def say(line: Sequence[str], *, quiet: bool, bars: bool) -> None:
+    """How much this command `line` prints; JSON and errors are printed anyway."""
+    _said.quiet, _said.bars, _said.line = quiet, bars and not quiet, " ".join(map(shell, ["cuvil", *line]))
+
+
+def command_line() -> str:
+    """The command line that runs, as a shell takes it."""
+    return _said.line
 
 
 def console() -> Console:

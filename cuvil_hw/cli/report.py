@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import check_outputs, console, print_json, show_table
+from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_table
 from cuvil_hw.report import text
 
 
@@ -26,7 +26,7 @@ def show_report(
     check_outputs([html], [program])
     report = program_in(artifact.read(program)).report
     if html is not None:
-        report.save_html(html)
+        report.save_html(html, command_line())
     if json:
         print_json(report)
         return

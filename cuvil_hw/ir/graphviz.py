@@ -15,6 +15,7 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.quoting import visible
 from cuvil_hw.report import graph as picture
 from cuvil_hw.report.graph import Edge, Graph, Node
+from cuvil_hw.report.words import in_the_model
 
 
 def graph_of(program: Program) -> Graph:
@@ -73,11 +74,12 @@ def _consts(operands: Sequence[SSAValue]) -> list[str]:
 
 def _node(name: str, operation: Operation) -> Node:
     loc = level1.loc_of(operation)
+    named = tuple(filter(None, [in_the_model(loc)]))
     result = ", ".join(str(level1.type_of(r)) for r in operation.results)
     if isinstance(operation, level1.GroupOp):
         ops = [o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp)]
-        return Node(name, operation.label.data, (*_rows(ops), result), loc, "group")
-    return Node(name, _mnemonic(operation), (*_rows(_consts(operation.operands)), result), loc)
+        return Node(name, operation.label.data, (*named, *_rows(ops), result), loc, "group")
+    return Node(name, _mnemonic(operation), (*named, *_rows(_consts(operation.operands)), result), loc)
 
 
 def _rows(words: Sequence[str]) -> Iterator[str]:

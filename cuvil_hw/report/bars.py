@@ -79,7 +79,7 @@ def cycles_chart(report: Mapping[str, Any]) -> str:
         hot = layer["name"] == slowest
         width = max(room * layer["cycles"] / top, 1.0)
         title = f"{layer['name']}: {words.count(layer['cycles'])} cycles, {words.seconds(layer['seconds'])}"
-        rows.append(_text(0, y, _fit(layer["name"])))
+        rows.append(_text(0, y, _fit(words.layer(layer))))
         rows.append(_segment(_LEFT, y, width, title, "hot" if hot else "b0"))
         figures = [words.count(layer["cycles"]), words.seconds(layer["seconds"])]
         label = " · ".join([*figures, words.slowest(report)] if hot else figures)
@@ -104,6 +104,6 @@ def _text(x: float, y: float, content: str, style: str = "") -> str:
 
 def _svg(height: float, title: str, body: str) -> str:
     return (
-        f'<svg class="bars" role="img" aria-label="{xml(title)}" viewBox="0 0 {_WIDTH:.0f} {height:.0f}">'
-        f"{body}</svg>"
+        f'<div class="scroll" tabindex="0"><svg class="bars" role="img" aria-label="{xml(title)}" '
+        f'viewBox="0 0 {_WIDTH:.0f} {height:.0f}">{body}</svg></div>'
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +11,8 @@ from cuvil_hw.quoting import xml
 from cuvil_hw.report import text, words
 from cuvil_hw.report.bars import cycles_chart, resource_chart
 from cuvil_hw.report.graph import Graph, to_svg
-from cuvil_hw.report.style import CSS
+from cuvil_hw.report.style import CSS, ZOOMS
+from cuvil_hw.version import VERSION
 
 ORIGINS = (
     ("analytic", "a formula of the target's cost model, for planning; a vendor's report or a measurement replaces it"),
@@ -19,8 +22,8 @@ ORIGINS = (
 )
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """The document. Every name in it is escaped."""
+def render(report: Mapping[str, Any], command: str = "") -> str:
+    """The document. Every name in it is escaped. `command`: what it was made by."""
     slowest = (report["bottleneck"] or {}).get("layer", "")
     title = f"{report['model']} on {report['target']['name']}"
     parts = [
@@ -30,7 +33,7 @@ def render(report: Mapping[str, Any]) -> str:
         if report["totals"]
         else "",
         _section("Cycles per layer", cycles_chart(report)),
-        _section("Layers", _table(text.layers(report), slowest)),
+        _section("Layers", _table(text.layers(report), slowest) + _details("Schedules", text.schedules(report))),
         _section("Quantization", _table(text.quantization(report))) if report.get("quantization") else "",
         _section("Accuracy", _table(text.accuracy(report))) if report["accuracy"] else "",
         _section("Saturations", _table(text.saturations(report))) if report["saturations"] else "",
@@ -43,7 +46,7 @@ def render(report: Mapping[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{xml(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(filter(None, parts))
-        + f"\n<footer>{xml(report['schema'])}</footer>\n</main>\n</body>\n</html>\n"
+        + f"\n<footer>{_foot(report, command)}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -62,7 +65,8 @@ def _cards(report: Mapping[str, Any]) -> str:
         ("Latency", words.seconds(latency["seconds"]), latency["origin"]),
     ]
     if slowest:
-        cards.append((words.slowest(report).capitalize(), slowest["layer"], f"{words.count(slowest['cycles'])} cycles"))
+        most = f"{words.count(slowest['cycles'])} cycles"
+        cards.append((words.slowest(report).capitalize(), words.slowest_layer(report), most))
     full = [t for t in report["totals"] if t["limit"]]
     if full:
         tight = max(full, key=lambda t: t["used"] / t["budget"] if t["budget"] else 0.0)
@@ -101,9 +105,7 @@ def _table(content: text.Table, marked: str = "") -> str:
 
 def _cell(content: str, column: str, numeric: bool) -> str:
     style = "n" if numeric else {"ops": "c", "schedule": "c", "source": "s"}.get(column, "")
-    # Lets long chains of ops wrap.
-    shown = xml(content).replace("+", "+<wbr>") if column == "ops" else xml(content)
-    return f"<td{f' class={style}' if style else ''}>{shown}</td>"
+    return f"<td{f' class={style}' if style else ''}>{xml(content)}</td>"
 
 
 def _details(summary: str, content: text.Table) -> str:
@@ -113,12 +115,29 @@ def _details(summary: str, content: text.Table) -> str:
 def _graph(report: Mapping[str, Any], slowest: str) -> str:
     graph = Graph.from_json(report["graph"])
     drawn = to_svg(graph.marked(slowest), f"{report['model']}: graph of layers")
-    return f'<div class="scroll graph" tabindex="0">{drawn}</div>'
+    width = drawn.partition(' width="')[2].partition('"')[0]
+    chosen = [
+        f'<input type="radio" name="zoom" id="zoom-{i}"{" checked" if i == 0 else ""}>'
+        f'<label for="zoom-{i}">{label}</label>'
+        for i, (label, _) in enumerate(ZOOMS)
+    ]
+    return (
+        f'<div class="zoom" role="group" aria-label="Size of the graph">{"".join(chosen)}'
+        f'<div class="scroll graph" tabindex="0" style="--w:{width}px">{drawn}</div></div>'
+    )
 
 
 def _list(lines: Sequence[str]) -> str:
     items = [xml(line.removeprefix("* ")) for line in lines]
     return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+
+
+def _foot(report: Mapping[str, Any], command: str) -> str:
+    """With what this page was made, and when. The report itself has no date: equal compilations give equal ones."""
+    stated = os.environ.get("SOURCE_DATE_EPOCH", "")
+    day = time.strftime("%Y-%m-%d", time.gmtime(int(stated) if stated.isdecimal() else time.time()))
+    made = f" by <code>{xml(command)}</code>" if command else ""
+    return f"made{made} on {day} with cuvil-hw {VERSION} · {xml(report['schema'])}"
 
 
 def _origins() -> str:

@@ -1,4 +1,12 @@
-"""The look of the HTML report: one style sheet, light and dark, that also prints."""
+"""The look of the HTML report: one style sheet, light and dark, that also prints and fits a phone."""
+
+# How large the graph is drawn: what it says, and the width by --w, that of the drawing itself. Without a script.
+ZOOMS = (
+    ("fit", "min(100%,var(--w))"),
+    ("50 %", "calc(.5*var(--w))"),
+    ("100 %", "var(--w)"),
+    ("200 %", "calc(2*var(--w))"),
+)
 
 CSS = """
 :root{color-scheme:light dark;--ink:#18212c;--muted:#5a6673;--line:#d5dce4;--surface:#fff;--page:#f4f6f9;
@@ -30,7 +38,7 @@ td.c{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-s
 td.s{color:var(--muted);font-size:12.5px;min-width:14em;overflow-wrap:anywhere}
 tr:last-child td{border-bottom:0}
 tr.mark td:first-child{color:var(--mark);font-weight:650}
-.bars{width:100%;height:auto;display:block}
+.bars{width:100%;min-width:820px;height:auto;display:block}
 .bars text{font-family:inherit;font-size:12.5px;fill:var(--ink)}
 .bars .m{fill:var(--muted)}
 .bars .in{fill:#fff;font-size:11px}
@@ -44,8 +52,17 @@ ul{margin:0;padding-left:20px}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 16px;margin:0;font-size:13.5px}
 dt{font-weight:600}dd{margin:0;color:var(--muted)}
 summary{cursor:pointer;font-weight:600}
-.graph svg{display:block;margin:0 auto}
-footer{color:var(--muted);font-size:12.5px}
+.graph{max-height:85vh;overflow:auto}
+.graph svg{display:block;margin:0 auto;height:auto}
+.zoom>input{position:absolute;opacity:0}
+.zoom>label{display:inline-block;padding:4px 12px;margin:0 6px 10px 0;border:1px solid var(--line);border-radius:14px;
+cursor:pointer;font-size:12.5px;color:var(--muted)}
+.zoom>input:checked+label{border-color:var(--accent);color:var(--ink)}
+.zoom>input:focus-visible+label{outline:2px solid var(--accent)}
+footer{color:var(--muted);font-size:12.5px;overflow-wrap:anywhere}
+@media (max-width:560px){main{padding:16px 10px 32px}section{padding:14px 12px}h1{font-size:22px}
+.cards{grid-template-columns:repeat(2,minmax(0,1fr));gap:8px}.card{padding:10px}.card b{font-size:18px}
+dl{grid-template-columns:1fr}dd{margin-bottom:6px}.zoom>label{padding:7px 14px}}
 @media print{body{background:#fff}main{max-width:none;padding:0}section,.card{break-inside:avoid;border-color:#bbb}
-.scroll{overflow:visible}.graph{break-before:page}}
-"""
+.scroll{overflow:visible}.bars{min-width:0}.zoom>label{display:none}.graph{break-before:page;max-height:none}}
+""" + "".join(f"#zoom-{i}:checked~.graph svg{{width:{width}}}\n" for i, (_, width) in enumerate(ZOOMS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,20 +10,22 @@ from cuvil_hw.quoting import lines, visible
 from cuvil_hw.report import words
 
 # Converters make node names of hundreds of characters.
-WIDEST = 72
+WIDEST = 160
+TERMINAL = 80  # columns
+NARROWEST = 10
 # Columns, rows, and which columns are numbers.
 Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[bool]]
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """Tables of layers and resources, and a line for each other figure."""
-    parts = [head(report), *(table(*t, WIDEST) for t in tables(report)), "\n".join(closing(report))]
+def render(report: Mapping[str, Any], width: int = TERMINAL) -> str:
+    """Tables of layers and resources, no wider than `width` where that can be, and a line for each other figure."""
+    parts = [head(report), *(table(*t, WIDEST, width) for t in tables(report)), "\n".join(closing(report))]
     return lines("\n\n".join(parts)) + "\n"
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """Every table that has rows."""
-    found = [layers(report)]
+    found = [layers(report), schedules(report)] if report["layers"] else []
     makers = (
         ("totals", totals),
         ("quantization", quantization),
@@ -41,22 +44,29 @@ def head(report: Mapping[str, Any]) -> str:
 
 
 def layers(report: Mapping[str, Any]) -> Table:
+    """What each layer costs; its name in the model where one is known."""
+    named = any(words.in_the_model(layer["loc"]) for layer in report["layers"])
     axes = [t["axis"] for t in report["totals"] if any(t["axis"] in layer["use"] for layer in report["layers"])]
     slowest = (report["bottleneck"] or {}).get("layer")
     rows = [
         [
             layer["name"] + (" *" if layer["name"] == slowest else ""),
-            "+".join(layer["ops"]),
-            layer["schedule"],
+            *([words.in_the_model(layer["loc"])] if named else []),
             words.count(layer["cycles"]),
             words.seconds(layer["seconds"]),
             *(words.count(layer["use"].get(axis, 0.0)) for axis in axes),
-            layer["loc"],
         ]
         for layer in report["layers"]
     ]
-    columns = ["layer", "ops", "schedule", "cycles", "time", *axes, "source"]
-    return columns, rows, [False, False, False, True, True, *[True] * len(axes), False]
+    texts = ["layer", "in the model"] if named else ["layer"]
+    figures = ["cycles", "time", *axes]
+    return [*texts, *figures], rows, [False] * len(texts) + [True] * len(figures)
+
+
+def schedules(report: Mapping[str, Any]) -> Table:
+    """How each layer is computed, and where it comes from."""
+    rows = [[layer["name"], " + ".join(layer["ops"]), layer["schedule"], layer["loc"]] for layer in report["layers"]]
+    return ["layer", "ops", "schedule", "source"], rows, [False] * 4
 
 
 def totals(report: Mapping[str, Any]) -> Table:
@@ -105,7 +115,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
     speed, latency, slowest = report["throughput"], report["latency"], report["bottleneck"]
     if slowest:
         what = words.slowest(report)
-        lines.append(f"* {what}: {slowest['layer']}, {words.count(slowest['cycles'])} cycles; {words.gap(report)}")
+        most = f"{words.slowest_layer(report)}, {words.count(slowest['cycles'])} cycles"
+        lines.append(f"* {what}: {most}; {words.gap(report)}")
     lines.append(f"throughput: {words.rate(speed['inferences_per_s'])} inferences/s ({speed['origin']})")
     if speed.get("host_seconds"):
         alone, beside = words.rate(speed["device_inferences_per_s"]), words.seconds(speed["host_seconds"])
@@ -122,18 +133,42 @@ def closing(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"note: {note}" for note in report["notes"])]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], most: int = 1000) -> str:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: Sequence[bool],
+    most: int = 1000,
+    width: int | None = None,
+) -> str:
     """Aligned columns: numbers right, the rest left; line breaks in cells become spaces, and the middle of a cell of
-    more than `most` characters is left out."""
-    cells = [[_cut(visible(" ".join(str(c).split())), most) for c in row] for row in (columns, *rows)]
+    more than `most` characters is left out. With a `width`, texts are folded to keep it."""
+    cells = [[visible(" ".join(str(c).split())) for c in row] for row in (columns, *rows)]
+    cells[1:] = [[_cut(c, most) for c in row] for row in cells[1:]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    if width is not None:
+        widths = _narrowed(widths, numeric, width)
 
     def line(row: Sequence[str]) -> str:
+        pieces = [textwrap.wrap(c, w, break_on_hyphens=False) or [""] for c, w in zip(row, widths, strict=True)]
+        return "\n".join(one([p[i] if i < len(p) else "" for p in pieces]) for i in range(max(map(len, pieces))))
+
+    def one(row: Sequence[str]) -> str:
         parts = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numeric, strict=True)]
         return "  ".join(parts).rstrip()
 
     rule = "  ".join("─" * w for w in widths)
     return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
+
+
+def _narrowed(widths: Sequence[int], numeric: Sequence[bool], most: int) -> list[int]:
+    """Widths of columns that fit `most` together, the widest texts first; numbers are never folded."""
+    found, texts = list(widths), [i for i, n in enumerate(numeric) if not n]
+    while sum(found) + 2 * (len(found) - 1) > most and texts:
+        widest = max(texts, key=lambda i: found[i])
+        if found[widest] <= NARROWEST:
+            break
+        found[widest] -= 1
+    return found
 
 
 def _cut(text: str, most: int) -> str:

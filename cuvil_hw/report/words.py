@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+# How front ends write where something comes from: 'onnx node "/fc/Gemm" (Gemm)', 'model.py:12 features.0'.
+_ONNX, _LINE = re.compile(r'onnx node "(.*)" \(\w+\)\Z', re.DOTALL), re.compile(r"\S+:\d+(?: |\Z)")
 
 
 def count(value: float | None) -> str:
@@ -60,6 +64,24 @@ def gap(report: Mapping[str, Any]) -> str:
 def slowest(report: Mapping[str, Any]) -> str:
     """What the layer with most cycles is to the whole."""
     return "bottleneck" if report["style"] == "spatial" else "slowest layer"
+
+
+def in_the_model(loc: str) -> str:
+    """What a layer is called in the model; empty where only a line is known."""
+    node = _ONNX.match(loc)
+    return node[1] if node else _LINE.sub("", loc, count=1)
+
+
+def layer(found: Mapping[str, Any]) -> str:
+    """`conv_0 (features.0)`: a layer's name in the program and in the model."""
+    name = in_the_model(found["loc"])
+    return f"{found['name']} ({name})" if name else str(found["name"])
+
+
+def slowest_layer(report: Mapping[str, Any]) -> str:
+    """The slowest layer by both of its names."""
+    name = report["bottleneck"]["layer"]
+    return next((layer(found) for found in report["layers"] if found["name"] == name), str(name))
 
 
 def target(report: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from cuvil_hw.errors import CuvilError, DeviceError, InputError
-from cuvil_hw.quoting import visible
+from cuvil_hw.quoting import visible, xml
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import forks
@@ -329,6 +329,10 @@ class DynamicExecutable:
         adapter = self._template.artifact.manifest.adapter
         where = f"for {adapter} ({self.interface})"
         return visible(f"<DynamicExecutable {self.name} {where}: ({ins}) -> ({outs}), {self.program.domain}>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the program and the report of its first size."""
+        return f"<p><code>{xml(repr(self))}</code></p>{self.report._repr_html_()}"
 
 
 def restore(artifact: Artifact, interface: str | None) -> DynamicExecutable:

@@ -17,7 +17,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
-from cuvil_hw.quoting import visible
+from cuvil_hw.quoting import visible, xml
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import calling, canonical, evaluation, forks, registry, signature
@@ -277,6 +277,10 @@ class Executable:
         manifest = self.artifact.manifest
         ins, outs = (", ".join(f"{p.name}: {_type(p)}" for p in ports) for ports in (self.inputs, self.outputs))
         return visible(f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the program and its report."""
+        return f"<p><code>{xml(repr(self))}</code></p>{self.report._repr_html_()}"
 
     def _stack(self, arrays: Mapping[str, Array], n: int) -> list[Array]:
         """All inputs as read-only (N, *shape)."""

@@ -113,6 +113,9 @@ def test_the_report_of_a_design(on_zynq: Executable) -> None:
     host = [f"{h['where']} {h['op']}" for h in report["host"]]
     assert host == ["before quantize", "after dequantize", "after softmax"]
     assert "Inferences per second" in report.html()
+    shown = on_zynq._repr_html_()
+    assert "&lt;Executable " in shown
+    assert shown.endswith(report._repr_html_())
 
 
 def test_saved_and_loaded_it_is_the_same(on_cpu: Executable, tmp_path: Path) -> None:

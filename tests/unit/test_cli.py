@@ -176,7 +176,8 @@ def test_report_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     for word in ("small for pynq-z2 (xc7z020clg400-1), int8", 'onnx node "dense" (Gemm)', "lut", "written: r.html"):
         assert word in out
     report = json.loads(cuvil(capsys, "report", folder / "zynq.cuvil", "--json")[1])
-    assert Path("r.html").read_text(encoding="utf-8") == Report(report).html()
+    line = f"cuvil report {folder / 'zynq.cuvil'} --html r.html"
+    assert Path("r.html").read_text(encoding="utf-8") == Report(report).html(line)
 
 
 def test_damaged_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

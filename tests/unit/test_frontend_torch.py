@@ -204,7 +204,22 @@ def test_eval_is_not_called() -> None:
 def test_ops_carry_the_users_line() -> None:
     program = load(Residual(), rand(1, 1, 28, 28))
     places = [level1.loc_of(op) for op in program.ops() if op.name.endswith(".add")]
-    assert places == [line_of("residual sum")]
+    assert [place.partition(" ")[0] for place in places] == [line_of("residual sum")]
+
+
+def test_ops_carry_the_modules_path() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(x) * 2.0  # the model's own
+
+    program = load(Outer(), rand(1, 3))
+    places = {op.name.rpartition(".")[2]: level1.loc_of(op) for op in program.ops() if not op.name.endswith("const")}
+    line = line_of("the model's own")
+    assert (places["linear"], places["relu"], places["mul"]) == (f"{line} first.0", f"{line} first.1", line)
 
 
 def test_ops_of_plain_containers_carry_the_module_path() -> None:

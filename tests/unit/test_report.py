@@ -26,6 +26,7 @@ from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Level, Schedule
 from cuvil_hw.types import TensorType
+from cuvil_hw.version import VERSION
 
 EVIL = '<script>alert("x")</script>'
 AXES = (Axis("lut", 1000, "sum", 0.7, "LUT"), Axis("uram", 0, "sum", 0.8, "URAM"), Axis("ddr", 4096, "live", 1.0, "B"))
@@ -83,7 +84,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in ("meta", "rect", "line", "path", "wbr"):
+        if tag not in ("meta", "rect", "line", "path", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -152,15 +153,55 @@ def test_text_says_what_matters() -> None:
         "at most 20.0 % above the proven bound of 720 cycles", "12 high",
     ):  # fmt: skip
         assert word in text
-    assert len({line.index("lut") for line in text.splitlines() if " lut " in line}) == 1
+    costs = text.split("\n\n")[1].splitlines()
+    assert costs[0].endswith("lut")
+    assert [line.split()[-1] for line in costs[2:]] == ["10", "20", "30"]
+    assert len(set(map(len, costs))) == 1
 
 
 def test_text_shortens_the_names_that_converters_make() -> None:
     r = report()
     r["layers"][0]["loc"] = f'onnx node "{"a/" * 300}conv" (Conv)'
-    lines = r.text().splitlines()
-    assert max(map(len, lines)) < 200
-    assert any("…" in line and line.endswith('/conv" (Conv)') for line in lines)
+    text = r.text()
+    assert 100 < text.count("a/") < 200  # in either table and beside "bottleneck" at most 80, instead of 300
+    assert "…" in text
+    assert 'conv" (Conv)' in text
+
+
+def test_tables_fit_a_terminal_and_lose_nothing() -> None:
+    r = full()
+    for layer in r["layers"]:
+        layer["ops"], layer["schedule"] = ["broadcast_to", "rescale"] * 4, "unroll o=4 c=16 w@bram; kind=dense; " * 3
+        layer["use"].update(dict.fromkeys(("lut", "uram"), 123456.0))
+    tables = r.text().split("\n\n")[1:-1]
+    assert max(len(line) for table in tables for line in table.splitlines()) <= 80
+    assert sum(table.count("broadcast_to") for table in tables) == 12
+    assert sum(table.count("kind=dense;") for table in tables) == 9
+    wide = r.text(400).split("\n\n")[2].splitlines()
+    assert len(wide) == 5
+    assert wide[2].count("broadcast_to + rescale") == 4
+
+
+@pytest.mark.parametrize(
+    ("loc", "name"),
+    [
+        ('onnx node "/block/conv" (Conv)', "/block/conv"),
+        ('onnx node "a "b" (c)" (Conv)', 'a "b" (c)'),
+        ("model.py:12 features.0", "features.0"),
+        ("model.py:12", ""),
+        ("features.0", "features.0"),
+        ("", ""),
+    ],
+)
+def test_layers_are_called_as_in_the_model(loc: str, name: str) -> None:
+    r = report()
+    r["layers"][1]["loc"] = loc
+    assert words.in_the_model(loc) == name
+    shown = f"{r['layers'][1]['name']} ({name})" if name else r["layers"][1]["name"]
+    assert f"* bottleneck: {shown}, 900 cycles" in r.text()
+    if name:
+        assert "in the model" in r.text()
+        assert " ".join(Page(r.html()).text).count(name) >= 3  # chart, card, table
 
 
 def test_html_is_well_formed_and_names_every_layer_and_resource() -> None:
@@ -184,6 +225,45 @@ def test_html_refers_to_nothing_outside() -> None:
     assert not [a for a in page.attributes if a[1] in ("src", "href", "xlink:href", "action") or a[1].startswith("on")]
     assert re.findall(r"url\((?!#)", document) == []
     assert "@import" not in document
+
+
+def test_the_foot_says_what_made_the_page_and_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    r = report()
+    made = f"made by <code>cuvil report &lt;a&gt;</code> on 1970-01-02 with cuvil-hw {VERSION} "
+    assert made in r.html("cuvil report <a>")
+    assert "<footer>made on 1970-01-02 with " in r.html()
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert re.search(r"<footer>made on 2\d{3}-\d\d-\d\d with ", r.html())
+    assert report() == r  # it's no part of the report
+
+
+def test_the_graph_zooms_without_a_script_and_wide_parts_scroll() -> None:
+    document = full().html()
+    page = Page(document)
+    ids = [value for tag, name, value in page.attributes if (tag, name) == ("input", "id")]
+    assert len(ids) == 4
+    assert [value for tag, name, value in page.attributes if (tag, name) == ("label", "for")] == ids
+    drawn = re.search(r'<svg class="cuvil-graph" role="img" width="(\d+)"', document)
+    assert drawn is not None
+    assert f'style="--w:{drawn[1]}px"' in document
+    for number, name in enumerate(ids):
+        width = re.search(rf"#{name}:checked~\.graph svg{{width:(.*)}}", document)
+        assert width is not None
+        assert width[1] == ("min(100%,var(--w))", "calc(.5*var(--w))", "var(--w)", "calc(2*var(--w))")[number]
+    assert '<meta name="viewport" content="width=device-width' in document
+    for wide in ("<table>", '<svg class="bars"', '<svg class="cuvil-graph"'):
+        before = [document[: found.start()] for found in re.finditer(wide, document)]
+        assert before
+        assert all(re.search(r'<div class="scroll( graph)?" tabindex="0"[^>]*>\Z', text) for text in before)
+
+
+def test_notebooks_show_the_document_in_a_frame() -> None:
+    r = full(model=EVIL)
+    (frame,) = [a for a in Page(r._repr_html_()).attributes if a[1] == "srcdoc"]
+    assert frame[2] == r.html()
+    assert ("iframe", "sandbox", "") in Page(r._repr_html_()).attributes
+    assert Report({})._repr_html_() == "<p>no report</p>"
 
 
 def test_html_escapes_names() -> None:

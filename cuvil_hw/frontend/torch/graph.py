@@ -102,7 +102,7 @@ class Walk:
         try:
             if self.nodes > MOST_NODES:
                 raise Refused(f"loops unrolled make more than {MOST_NODES:,} nodes")
-            e.loc, poisoned = self.loc, any(v is POISON for v in found)
+            e.loc, poisoned = named_location(node) or self.loc, any(v is POISON for v in found)
             if not poisoned and packed.takes_part(label, args, list(_flat(found))):
                 return packed.convert(e, target, args, fake(node))
             if label in CONTROL and not poisoned:
@@ -191,6 +191,16 @@ def location(node: torch.fx.Node) -> str:
     """`model.py:12`, the user's innermost line; else the module's path, such as `features.0`."""
     if line := line_of(node):
         return line
+    return module_of(node)
+
+
+def named_location(node: torch.fx.Node) -> str:
+    """`model.py:12 features.0`: the line and the module; what is known of them."""
+    return " ".join(filter(None, (line_of(node), module_of(node))))
+
+
+def module_of(node: torch.fx.Node) -> str:
+    """The path of the innermost module that a node comes from; empty for the model itself."""
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     return str(paths[-1]) if paths else ""
 
