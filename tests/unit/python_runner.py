@@ -30,7 +30,8 @@ def on_reference(traced: load.Traced, given: load.Arguments) -> Any:
 
 
 def same(got: Any, want: Any) -> None:
-    """Equal structure, types, dtypes and shapes; equal values within a few units in the last place of float32."""
+    """Equal structure, types, dtypes and shapes; equal integers; floats within a few units in the last place of
+    float32."""
     (mine, spec), (theirs, expected) = pytree.tree_flatten(got), pytree.tree_flatten(want)
     assert spec == expected
     for a, b in zip(mine, theirs, strict=True):
@@ -42,7 +43,8 @@ def same(got: Any, want: Any) -> None:
         if isinstance(b, str | None):
             assert a == b
         else:
-            np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)
+            exact = np.asarray(b).dtype.kind in "biu"
+            np.testing.assert_allclose(a, b, rtol=0 if exact else 2e-6, atol=0 if exact else 1e-6)
 
 
 def agrees(f: Any, *calls: tuple[Any, ...], max_trips: int = 8) -> load.Traced:

@@ -291,6 +291,9 @@ def _element(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
         return constants(ufunc(*values, dtype=wanted) if wanted is not None else ufunc(*values))
     if getattr(np, name, None) is not ufunc:
         refuse(name, "is a function of another library than NumPy; use torch's or NumPy's function")
+    if ufunc is np.divmod and out is None:
+        typed: Any = {} if wanted is None else {"dtype": wanted}
+        return tuple(_element(part, inputs, dict(typed)) for part in (np.floor_divide, np.remainder))
     if name not in ELEMENTS or ufunc.nout != 1:
         refuse(f"np.{name}", "has no torch form; write it with other functions")
     inputs = [x if isinstance(x, Array | Number) or is_python_number(x) else Array.of(x) for x in inputs]

@@ -136,6 +136,8 @@ def arithmetic(name: str, a: Any, b: Any) -> Any:
         kind = float if kind is float else int
         return Number(getattr(operator, name)(number(a, kind).tensor, number(b, kind).tensor), bool)
     kind = int if kind is bool else kind
+    if name == "divmod":
+        return arithmetic("floordiv", a, b), arithmetic("mod", a, b)
     if name == "truediv":
         a, b = number(a, float), number(b, float)
         _not_zero(b, "division")
@@ -155,7 +157,9 @@ def arithmetic(name: str, a: Any, b: Any) -> Any:
     return _same(name, a, b)
 
 
-_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
+_OPERATORS = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and_", "or_", "xor",
+)  # fmt: skip
 
 
 def _install() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -66,3 +67,11 @@ def reason(error: BaseException) -> str:
         return f"{error}: the shape of its result depends on the values; use torch.where with three arguments, or masks"
     text = " ".join(str(error).strip().split("\n\n")[0].split())
     return (text[:_LONGEST] + " …" if len(text) > _LONGEST else text) or type(error).__name__
+
+
+def called(target: Any) -> str:
+    """The function that a node calls, as users write it: `aten.pow.Scalar`, `math.floor`, `operator.ge`, `round`."""
+    if not isinstance(target, BuiltinFunctionType | FunctionType):
+        return str(target)
+    module = (target.__module__ or "").lstrip("_")
+    return target.__name__ if module == "builtins" or not module else f"{module}.{target.__name__}"

@@ -24,7 +24,7 @@ from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
 from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
-from cuvil_hw.frontend.torch.errors import quiet, raised_at, reason
+from cuvil_hw.frontend.torch.errors import called, quiet, raised_at, reason
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.positions import Positions
@@ -176,7 +176,7 @@ def decomposed(exported: ExportedProgram) -> ExportedProgram:
         try:
             result: ExportedProgram = exported.run_decompositions(decompositions)
         except Exception as e:  # torch's own rewriting may ask for values that only a run has
-            kinds = sorted({str(n.target) for n in calls if str(n.target) not in TABLE})
+            kinds = sorted({called(n.target) for n in calls if str(n.target) not in TABLE})
             why = f"torch can't express it by simpler operators: {reason(e)}"
             raise Unsupported([Refusal(", ".join(kinds), why)]) from e
     return result

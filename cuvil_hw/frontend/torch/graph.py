@@ -19,7 +19,7 @@ from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_type
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
 from cuvil_hw.frontend.torch.aten.emitter import DTYPES, PACKED, TABLE, Emitter, Refused, Value, from_data
 from cuvil_hw.frontend.torch.aten.shape import permuted
-from cuvil_hw.frontend.torch.errors import line_of
+from cuvil_hw.frontend.torch.errors import called, line_of
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.base import ShapeError
 from cuvil_hw.types import TensorType
@@ -119,7 +119,9 @@ class Walk:
                 raise Refused(PACKED)
             e.results = held_types(fake(node))
             if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
-                raise Refused("no level1 form")
+                if isinstance(target, torch._ops.OperatorBase):
+                    raise Refused("no level1 form")
+                raise Refused("of a number that is read from a tensor has no level1 form; compute it as a tensor")
             if poisoned:
                 return _placeholder(node, e)
             if complex_numbers:
@@ -135,7 +137,7 @@ class Walk:
             return as_computed(e, label, annotated(made, e.results), fake(node))
         except (Refused, ShapeError) as error:
             if not _empty(node):
-                self.refusals.add(label, str(error), self.loc)
+                self.refusals.add(called(target), str(error), self.loc)
             return _placeholder(node, e)
 
     def _getitem(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
@@ -147,7 +149,7 @@ class Walk:
         value = env[source][index]
         if value is None:
             reason = f"its result {index} (such as indices or statistics) is used"
-            self.refusals.add(str(source.target), reason, location(node))
+            self.refusals.add(called(source.target), reason, location(node))
             return POISON
         return value
 

@@ -250,26 +250,6 @@ def fmod(e: Emitter, a: Operand, b: Operand) -> Value:
     return apply(e, ew.Mod(fmod=True), a, b, e.out.dtype)
 
 
-@converts("pow.Tensor_Scalar")
-def pow_scalar(e: Emitter, x: Value, exponent: float) -> Value:
-    """Small exponents as the products that torch itself uses."""
-    x = e.cast(x, e.out.dtype)
-    if exponent == 1:
-        return x
-    if exponent in (2, 3):
-        square = e.op(ew.Mul(), x, x)
-        return square if exponent == 2 else e.op(ew.Mul(), square, x)
-    if dtypes.is_float(e.out.dtype) and exponent in (0.5, -0.5, -1):
-        y: Value = e.op(ew.Sqrt(), x) if exponent != -1 else x
-        return e.op(ew.Reciprocal(), y) if exponent < 0 else y
-    return apply(e, ew.Pow(), x, exponent, e.out.dtype)
-
-
-@converts("pow.Tensor_Tensor", "pow.Scalar")
-def pow_tensor(e: Emitter, x: Operand, exponent: Operand) -> Value:
-    return apply(e, ew.Pow(), x, exponent, e.out.dtype)
-
-
 @converts("rsqrt")
 def rsqrt(e: Emitter, x: Value) -> Value:
     return e.op(ew.Reciprocal(), e.op(ew.Sqrt(), e.cast(x, e.out.dtype)))
