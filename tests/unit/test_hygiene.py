@@ -74,3 +74,14 @@ def test_relative_links_in_documents_lead_somewhere() -> None:
                 if "://" not in target and not (path.parent / target).exists():
                     dead.append(f"{path.relative_to(ROOT)}: {target}")
     assert dead == []
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    named = {
+        found
+        for path in _tracked()
+        if path.suffix == ".md"
+        for found in re.findall(r"`(tests/[\w/]+\.py)::(\w+)", _text(path))
+    }
+    assert len(named) > 10
+    assert [(file, test) for file, test in named if f"def {test}(" not in _text(ROOT / file)] == []
