@@ -120,7 +120,7 @@ def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
 
     Raises ArtifactError when it can't be written (disk full, no permission, a folder of that name)."""
     data = to_bytes(artifact)
-    target = Path(path)
+    target = os.fspath(path)  # as given: Path would drop the "/" of a folder
     try:
         replace(target, data, durable=True)
     except (OSError, ValueError) as e:  # ValueError: a path that no file can have

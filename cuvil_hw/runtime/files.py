@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from pathlib import Path
 
 
-def replace(path: str | os.PathLike[str], data: bytes, *, durable: bool = False) -> None:
+def replace(path: str | os.PathLike[str], data: bytes, *, durable: bool = False, mode: int | None = None) -> None:
     """Give the file at `path` this content. Raises OSError.
 
     A regular file, also one that a link leads to, is replaced at once by a new one with its permissions, so that a
     reader sees the old or the new. A device, a pipe or a socket is written to and stays what it is, as is anything
-    below /dev and /proc, where names stand for what is open. `durable`: return once the bytes have reached the disk."""
-    given = os.path.abspath(path)
+    below /dev and /proc, where names stand for what is open. `durable`: return once the bytes have reached the disk;
+    `mode`: the permissions, whatever the file had and the umask takes away."""
+    given = os.fspath(path)
     try:
         status: os.stat_result | None = os.stat(given)
     except FileNotFoundError:
         status = None  # nothing there, or a link that leads to nothing: the file is made at its end
-    through = given.startswith(("/dev/", "/proc/")) and not given.startswith("/dev/shm/")
+        folder, name = os.path.split(given)
+        if name in ("", os.curdir, os.pardir):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), given) from None
+        os.stat(folder or os.curdir)  # realpath would leave out a missing folder before ".."
+    # ".." goes up from where a link leads, so only this question is asked of the text alone.
+    apparent = os.path.abspath(given)
+    through = apparent.startswith(("/dev/", "/proc/")) and not apparent.startswith("/dev/shm/")
     if status is not None and (through or not stat.S_ISREG(status.st_mode)):
         with open(given, "wb", buffering=0) as f:
             _write(f.fileno(), data)
         return
     target = Path(os.path.realpath(given))
+    permissions = mode if mode is not None or status is None else stat.S_IMODE(status.st_mode)
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb", buffering=0) as f:
             _write(f.fileno(), data)
-            if status is not None:
-                os.fchmod(f.fileno(), stat.S_IMODE(status.st_mode))
+            if permissions is not None:
+                os.fchmod(f.fileno(), permissions)
             if durable:
                 os.fsync(f.fileno())
         os.replace(temporary, target)

@@ -232,3 +232,41 @@ def test_device_seconds_are_those_of_the_design(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(device.LoadedSimulation, "_run_part", late)
     assert simulated.run(x).device_seconds < 0.2
     simulated.close()
+
+
+def test_two_dots_go_up_from_where_a_link_leads(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("link").symlink_to(tmp_path / "data" / "a")
+    for name in ("link/../m", "link/../m"):  # a new file, and one that is there
+        write(Path(name), b"x")
+        assert os.listdir("..") in (["data", "here"], ["here", "data"])
+        assert os.listdir(".") == ["link"]
+        assert sorted(os.listdir("../data")) == ["a", "m"]
+    with pytest.raises(CuvilError, match="No such file or directory"):
+        write(Path("missing/../m"), b"x")
+    assert os.listdir(".") == ["link"]
+
+
+@pytest.mark.parametrize("name", ["out/", "out/.", "out/..", "there/"])
+def test_a_folder_is_not_made_a_file(
+    name: str, tmp_path: Path, program: cuvil.Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").mkdir()
+    for save in (program.save, lambda path: write_bytes(path, b"x")):
+        with pytest.raises(CuvilError, match=r"could not be written.*(Is a directory)"):
+            save(name)
+    assert os.listdir() == ["there"]
+
+
+def test_permissions_may_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    old = os.umask(0o077)
+    try:
+        for mode in (0o644, 0o640):
+            files.replace(path, b"x", mode=mode)
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+    finally:
+        os.umask(old)

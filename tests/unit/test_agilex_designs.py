@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from cuvil_hw import api, ops
 from cuvil_hw.adapters.agilex.adapter import AgilexAdapter
 from cuvil_hw.adapters.agilex.device import open_device
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
+from cuvil_hw.adapters.agilex.host import host_files
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.cost import Use, block_rams, distributed_units, fifo_use, memory, multiplier_blocks
-from cuvil_hw.errors import DoesNotFit
+from cuvil_hw.errors import CuvilError, DoesNotFit
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.precision import choose_precision
 from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.types import TensorType
 from tests.unit.fpga_runner import graph_of
@@ -233,3 +237,47 @@ def test_the_host_program_is_built_and_run_by_its_makefile(part: str, tmp_path: 
     assert refused.returncode == 1
     assert "whole samples of 72 bytes" in refused.stderr
     assert subprocess.run([name], cwd=project, capture_output=True, check=False).returncode == 2
+
+
+_TWO_PORTS = """#include <sycl/ext/intel/fpga_extensions.hpp>
+#include <sycl/sycl.hpp>
+inline void top(sycl::queue &queue, int samples, const unsigned char *a, const unsigned char *b, unsigned char *out) {
+  for (int n = 0; n < samples; ++n) out[n] = a[n] + b[2 * n + 1];
+}
+"""
+
+
+@pytest.mark.needs("g++")
+def test_the_host_program_counts_samples_in_every_file(tmp_path: Path) -> None:
+    """Also where the first file is empty: then no other may hold any."""
+    ports = ((Port("a", (1,), "u8"), Port("b", (2,), "u8")), (Port("y", (1,), "u8"),))
+    graph: Any = SimpleNamespace(ports=lambda: ports)
+    files = host_files(graph, "net", "part", (), Golden())
+    for name, data in {**files, "src/net.sycl.cpp": _TWO_PORTS.encode()}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    program = tmp_path / "net"
+    command = ["g++", "-std=c++17", "-w", f"-I{ROOT}/sim/sycl", tmp_path / "host/main.cpp", "-o", program]
+    subprocess.run(command, check=True)
+
+    def run(a: bytes, b: bytes) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "a").write_bytes(a)
+        (tmp_path / "b").write_bytes(b)
+        return subprocess.run([program, "a", "b", "y"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert run(b"\1\2", b"\0\3\0\4").returncode == 0
+    assert (tmp_path / "y").read_bytes() == b"\4\6"
+    assert run(b"", b"").returncode == 0
+    for a, b in ((b"", b"123456"), (b"1", b""), (b"1", b"1234")):
+        refused = run(a, b)
+        assert refused.returncode == 1, refused
+        assert "b doesn't hold as many samples as a" in refused.stderr
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_the_host_program_has_no_port_without_elements(empty: int) -> None:
+    ports = [(Port("x", (3, 2), "i8"),), (Port("y", (3,), "f32"),)]
+    ports[empty] = (Port("nothing", (3, 0), "i8"),)
+    graph: Any = SimpleNamespace(ports=lambda: tuple(ports))
+    with pytest.raises(CuvilError, match=r"port nothing of shape \[3, 0\] has no elements"):
+        host_files(graph, "net", "part", (), Golden())

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import struct
 from pathlib import Path
 from string import Template
@@ -308,6 +309,56 @@ def test_a_registry_for_all_users(home: Path, tmp_path: Path, monkeypatch: pytes
     (top / "registry.json").chmod(0o666)
     with pytest.raises(CuvilError, match=r"must belong to root and not be writable by others"):
         bitstreams.find(DESIGN, PART)
+
+
+@pytest.fixture
+def everyone(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The registry of all users, with one bitstream."""
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "all"))
+    old = os.umask(0)  # nothing of it is as root's umask happens to be
+    try:
+        add(shared=True)
+    finally:
+        os.umask(old)
+    return bitstreams.shared_home()
+
+
+def test_folders_for_all_users_are_roots_whatever_the_umask(everyone: Path) -> None:
+    made = (everyone, everyone.parent, everyone.parent.parent, everyone / "files")
+    assert [oct(p.stat().st_mode & 0o777) for p in made] == ["0o755"] * 4
+
+
+@pytest.mark.parametrize("part", [".", "..", "registry.json", "files"])
+@pytest.mark.parametrize("bit", [0o020, 0o002])
+def test_what_a_group_or_others_may_change_is_not_run(everyone: Path, part: str, bit: int) -> None:
+    path = everyone / part
+    path.chmod(path.stat().st_mode | bit)
+    for use in (lambda: bitstreams.find(DESIGN, PART), lambda: add(bit_file(b"newer"), shared=True)):
+        with pytest.raises(CuvilError, match=r"must belong to root and not be writable by others"):
+            use()
+    assert len(list((everyone / "files").iterdir())) == 2
+
+
+def test_files_for_all_users_that_are_gone(everyone: Path) -> None:
+    shutil.rmtree(everyone / "files")
+    (entry,) = (e for _, e in bitstreams.everywhere())
+    with pytest.raises(DeviceError, match="No such file or directory; add the bitstream again"):
+        bitstreams.find(DESIGN, PART)
+    assert "No such file" in str(bitstreams.verify()[entry])
+
+
+def test_a_registry_is_added_to_whatever_the_other_is(home: Path, everyone: Path) -> None:
+    damaged = everyone / "registry.json"
+    good = damaged.read_bytes()
+    damaged.write_text("{")
+    assert bitstreams.registered() == ()
+    mine = add(bit_file(b"mine"))
+    assert bitstreams.registered() == (mine,)
+    damaged.write_bytes(good)
+    (home / "registry.json").write_text("{")
+    all_users = add(bit_file(b"newer"), shared=True)
+    (home / "registry.json").unlink()
+    assert bitstreams.everywhere() == [(everyone, all_users)]
 
 
 def test_tampered_files_are_refused(home: Path) -> None:

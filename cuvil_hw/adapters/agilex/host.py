@@ -14,6 +14,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.fpga.project import TOP
 from cuvil_hw.adapters.fpga.streamed import physical
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.quoting import make, shell
 from cuvil_hw.runtime.record import port_bytes
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -47,14 +48,12 @@ struct Memory {{
   template <class T> operator T *() const {{ return reinterpret_cast<T *>(at); }}
 }};
 
-std::vector<char> read(const char *path, std::size_t bytes, std::size_t &samples) {{
+std::vector<char> read(const char *path, std::size_t bytes) {{
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> data{{std::istreambuf_iterator<char>(file), {{}}}};
   if (!file) throw std::runtime_error(std::string(path) + " can't be read");
-  if (data.size() % bytes || (samples && data.size() / bytes != samples))
-    throw std::runtime_error(std::string(path) + " doesn't hold as many whole samples of " + std::to_string(bytes) +
-                             " bytes as it should");
-  samples = data.size() / bytes;
+  if (data.size() % bytes)
+    throw std::runtime_error(std::string(path) + " doesn't hold whole samples of " + std::to_string(bytes) + " bytes");
   return data;
 }}
 
@@ -64,9 +63,13 @@ void run(char **paths) {{
 #else
   sycl::queue queue{{sycl::ext::intel::fpga_selector_v}};
 #endif
-  std::size_t samples = 0;
   std::vector<std::vector<char>> data;
-  for (std::size_t n = 0; n < inputs.size(); ++n) data.push_back(read(paths[n], inputs[n], samples));
+  for (std::size_t n = 0; n < inputs.size(); ++n) {{
+    data.push_back(read(paths[n], inputs[n]));
+    if (data[n].size() / inputs[n] != data[0].size() / inputs[0])
+      throw std::runtime_error(std::string(paths[n]) + " doesn't hold as many samples as " + paths[0]);
+  }}
+  const std::size_t samples = data.empty() ? 0 : data[0].size() / inputs[0];
   for (const std::size_t bytes : outputs) data.emplace_back(bytes * samples);
   std::vector<std::size_t> sizes = inputs;
   sizes.insert(sizes.end(), outputs.begin(), outputs.end());
@@ -145,8 +148,15 @@ clean:
 
 
 def host_files(graph: KernelGraph, project: str, part: str, flags: Sequence[str], golden: Golden) -> dict[str, bytes]:
-    """`flags`: of every call of the compiler."""
+    """`flags`: of every call of the compiler. Raises CuvilError for a port without elements, by whose files samples
+    can't be counted."""
     inputs, outputs = graph.ports()
+    for port in (*inputs, *outputs):
+        if port_bytes(port) == 0:
+            raise CuvilError(
+                f"{project}: port {port.name} of shape {list(port.shape)} has no elements, so that its files don't say "
+                "how many samples there are; leave it out of the model"
+            )
     sizes = [port_bytes(p) for p in (*inputs, *outputs)]
     program = _PROGRAM.format(
         project=project,

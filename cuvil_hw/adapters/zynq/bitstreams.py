@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from cuvil_hw.adapters.zynq import hwh
 from cuvil_hw.adapters.zynq.ports import StreamPort
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime import canonical
+from cuvil_hw.runtime.files import replace
 
 SCHEMA = "cuvil-bitstreams/1"
 _HEX64 = re.compile(r"[0-9a-f]{64}")
@@ -91,18 +91,8 @@ def shared_home() -> Path:
 
 def everywhere() -> list[tuple[Path, Entry]]:
     """Entries of all registries that this user reads, by their folder: the user's own first, each oldest first. Raises
-    CuvilError for one that is malformed, or that anybody may write into."""
-    own, shared = home(), shared_home()
-    if (shared / "registry.json").exists():
-        for path in (shared, shared / "registry.json", shared / "files"):
-            found = path.stat()
-            if found.st_mode & stat.S_IWOTH or found.st_uid not in (0, os.getuid()):
-                raise CuvilError(
-                    f"{path}: bitstreams for all users must belong to root and not be writable by others; repair it "
-                    f"(chown root, chmod o-w) or remove {shared}"
-                )
-    tops = dict.fromkeys((own, shared))
-    return [(top, e) for top in tops if (top / "registry.json").exists() for e in _read(top / "registry.json")]
+    CuvilError for one that is malformed, or that others than root may write into."""
+    return [(top, e) for top in dict.fromkeys((home(), shared_home())) for e in _listed(top)]
 
 
 def shipped() -> tuple[Entry, ...]:
@@ -112,8 +102,7 @@ def shipped() -> tuple[Entry, ...]:
 
 def registered() -> tuple[Entry, ...]:
     """The user's entries, oldest first. Raises CuvilError when the registry is malformed."""
-    path = home() / "registry.json"
-    return _read(path) if path.exists() else ()
+    return _listed(home())
 
 
 def find(design: str, part: str) -> Bitstream | None:
@@ -172,12 +161,10 @@ def add(
             )
     top = shared_home() if shared else home()
     with _locked(top, shared):
-        (top / "files").mkdir(exist_ok=True)
-        if shared:
-            (top / "files").chmod(0o755)
+        kept = [e for e in _listed(top) if e.key != entry.key]
+        _make(top / "files", shared)
         for content, digest, suffix in ((bit, entry.bit, ".bit"), (hardware, entry.hwh, ".hwh")):
             _write(top / "files" / f"{digest}{suffix}", content, shared)
-        kept = [e for at, e in everywhere() if at == top and e.key != entry.key]
         listing = {"schema": SCHEMA, "entries": [asdict(e) for e in (*kept, entry)]}
         _write(top / "registry.json", canonical.dump(listing), shared)
     return entry
@@ -219,6 +206,32 @@ def bit_header(data: bytes) -> BitHeader:
     return BitHeader(name, None if user_id == _UNSET_ID else user_id, pairs.get("Version", ""), fields.get(0x62, ""))
 
 
+def _listed(top: Path) -> tuple[Entry, ...]:
+    """The entries of one registry; none where there is none."""
+    path = top / "registry.json"
+    try:
+        there = path.exists()
+        if there and top == shared_home():
+            # The folder above too: who may write there may put another in this one's place.
+            for part in (top.parent, top, path, top / "files"):
+                _check_owner(part)
+    except OSError as e:
+        raise CuvilError(f"{path}: {e.strerror or e}; make it readable or remove it") from e
+    return _read(path) if there else ()
+
+
+def _check_owner(path: Path) -> None:
+    """Raises CuvilError unless only root, or this user, may change what all users run."""
+    if not path.exists():
+        return  # files that are gone are missed when one is loaded
+    found = path.stat()
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.getuid()):
+        raise CuvilError(
+            f"{path}: bitstreams for all users must belong to root and not be writable by others; repair it "
+            f"(chown root, chmod go-w) or remove {shared_home()}"
+        )
+
+
 def _read(path: Path) -> tuple[Entry, ...]:
     try:
         root = canonical.parse(path.read_bytes())
@@ -258,30 +271,34 @@ def _file(top: Path, digest: str, suffix: str) -> bytes:
 
 
 def _write(path: Path, content: bytes, shared: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        try:
-            with open(temporary, "xb") as f:
-                if shared:
-                    os.fchmod(f.fileno(), 0o644)
-                f.write(content)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace(path, content, durable=True, mode=0o644 if shared else None)
     except OSError as e:
         raise CuvilError(f"{path}: could not be written: {e.strerror or e}; free space or set CUVIL_HOME") from e
 
 
+def _make(folder: Path, shared: bool) -> None:
+    """The folder, and those above it that are missing, with permissions that don't depend on the umask."""
+    try:
+        for missing in (*reversed(folder.parents), folder):
+            if not missing.is_dir():
+                missing.mkdir(0o700, exist_ok=True)
+                missing.chmod(0o755 if shared else 0o700)
+    except OSError as e:
+        raise CuvilError(f"{folder}: {e.strerror or e}; {_remedy(shared)}") from e
+
+
+def _remedy(shared: bool) -> str:
+    return "register for all users as root (sudo)" if shared else "set CUVIL_HOME to a folder of your own"
+
+
 @contextmanager
 def _locked(top: Path, shared: bool) -> Iterator[None]:
+    _make(top, shared)
     try:
-        top.mkdir(mode=0o755 if shared else 0o700, parents=True, exist_ok=True)
         fd = os.open(top / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as e:
-        remedy = "register for all users as root (sudo)" if shared else "set CUVIL_HOME to a folder of your own"
-        raise CuvilError(f"{top}: {e.strerror or e}; {remedy}") from e
+        raise CuvilError(f"{top}: {e.strerror or e}; {_remedy(shared)}") from e
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
