@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ def accelerate(
     calibration: Any = None,
     interface: str | None = None,
     whole: bool = True,
+    programs: str | os.PathLike[str] | None = None,
 ) -> M:
     """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
 
@@ -36,14 +38,24 @@ def accelerate(
     call in training mode raises CuvilError, and so does a backward pass through its results.
 
     `generate` runs as the model does it. Its default cache grows with every token, and each length is compiled for; a
-    cache of fixed size, `generate(…, cache_implementation="static")`, needs two programs in all.
+    cache of fixed size, `generate(…, cache_implementation="static")`, needs one program for each length of prompt and
+    one for all tokens after it (two where layers have a sliding window). On no target does one program serve several
+    lengths: pad to a few, with `attention_mask`, as tokenizers do with `padding="max_length"` or `pad_to_multiple_of`.
 
     `precision`, `calibration`, `interface`: as in `cuvil.compile`. `whole`: forward must become one program; False lets
     Dynamo break it where Python decides on values, and what lies between the programs runs in Python. Compiled programs
     are listed in `accelerated.cuvil_programs`, the newest last.
 
-    Raises CuvilError when `model` is no torch module, ToolNotFound without torch; the first call of a kind raises what
-    `cuvil.compile` raises, Unsupported with the model's lines above all.
+    `accelerated.save(path)` (`cuvil_save` where the model has a `save` of its own) writes the programs of all kinds of
+    calls so far into one artifact, equal weights once. `programs`: the path of such a file, for a process that has the
+    same model. Calls are traced there, too, and a program is taken from the file where it was compiled from the same
+    operations and weights for the same target, precision and calibration by the same version; anything else is
+    compiled, and the log "cuvil" says so. The file is verified, never unpickled; it is code all the same
+    (docs/security.md).
+
+    Raises CuvilError when `model` is no torch module or `programs` are for another target, ArtifactError for a file
+    that `save` didn't write, ToolNotFound without torch; the first call of a kind raises what `cuvil.compile` raises,
+    Unsupported with the model's lines above all.
     """
     needs_python("accelerate a model")
     try:
@@ -57,22 +69,31 @@ def accelerate(
     if hasattr(original, "cuvil_programs"):
         raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")
     from cuvil_hw.frontend.torch.twin import twin_of
+    from cuvil_hw.saved_programs import SavedPrograms
 
-    programs: list[Executable] = []
+    made: list[Executable] = []
+    kept = SavedPrograms(original.__name__, target, calibration, programs)
+
+    def save(self: Any, path: str | os.PathLike[str]) -> None:
+        """Write the compiled programs into one file, for `accelerate(…, programs=path)`. Raises CuvilError."""
+        kept.save(path)
+
     options = {
         "target": target,
         "precision": precision,
         "calibration": calibration,
         "interface": interface,
         "name": original.__name__,
-        "done": programs.append,
+        "done": made.append,
+        "compiler": kept.compile,
     }
     namespace = {
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
         "forward": _forward(original, options, whole),
-        "cuvil_programs": programs,
+        "cuvil_programs": made,
+        "cuvil_save" if hasattr(model, "save") else "save": save,
     }
     derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
     return twin_of(model, derived)  # type: ignore[no-any-return]

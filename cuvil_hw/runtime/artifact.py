@@ -9,7 +9,7 @@ It is a zip archive that any tool can list. So that equal content gives equal by
     weights.bin      constants, little-endian, row-major, each at a multiple of 64 bytes
     sources/…        generated sources and whatever else the build plan holds
     products/…       what the tools made of them
-    programs/…       of a program with open shapes: one for each size, without weights (runtime/open_program.py)
+    programs/…       of open shapes, one for each size; of an accelerated model, one for each call (runtime/bundle.py)
     report.json      the compiler's report
 
 The archive's comment ends the file: "cuvil-artifact/1 sha256:" and 64 hex digits, the digest of every byte before

@@ -22,6 +22,7 @@ from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import calling, canonical, evaluation, forks, registry, signature
 from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.bundle import ACCELERATED
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.evaluation import Evaluation
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
@@ -98,6 +99,11 @@ class Executable:
             raise ArtifactError(
                 f"{artifact.manifest.model}: has open shapes: one program for each size; take one of them by "
                 "cuvil.load(path).at(…)"
+            )
+        if ACCELERATED in artifact.manifest.info:
+            raise ArtifactError(
+                f"{artifact.manifest.model}: holds the programs of an accelerated model, which need the model's code; "
+                "give the file to cuvil.accelerate(model, programs=…)"
             )
         self.artifact = artifact
         self.interface = interface if interface is not None else artifact.manifest.interface

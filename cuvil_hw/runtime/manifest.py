@@ -74,7 +74,7 @@ def to_json(manifest: Manifest, members: Mapping[str, Member]) -> bytes:
             "epilogue": _program_json(manifest.epilogue),
             "info": manifest.info,
             "abi": manifest.abi,
-            "calling": _calling_json(manifest.calling),
+            "calling": calling_json(manifest.calling),
             "members": {name: {"size": m.size, "sha256": m.sha256} for name, m in members.items()},
         }
     )
@@ -118,7 +118,7 @@ def _program_json(program: HostProgram) -> dict[str, Any]:
     return {"steps": steps, "inputs": program.inputs, "outputs": program.outputs}
 
 
-def _calling_json(calling: Calling) -> dict[str, Any]:
+def calling_json(calling: Calling) -> dict[str, Any]:
     return {
         "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in calling.states],
         "guards": [{"output": g.output, "message": g.message} for g in calling.guards],

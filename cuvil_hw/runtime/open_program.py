@@ -1,21 +1,19 @@
 """Programs with open shapes as data: what they take and give, and their form in an artifact.
 
-The artifact holds a program for each size that was compiled, below `programs/`, without its weights: those of all
-programs are together in weights.bin, equal ones once. The manifest's `info["open"]` says which sizes there are.
+The artifact is a bundle (runtime/bundle.py) of a program for each size that was compiled. The manifest's `info["open"]`
+says which sizes there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cuvil_hw.errors import ArtifactError, CuvilError
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import canonical
-from cuvil_hw.runtime.artifact import PROGRAMS, WEIGHT_INDEX, WEIGHTS, Artifact
-from cuvil_hw.runtime.calling import PLAIN
-from cuvil_hw.runtime.host import HostProgram
+from cuvil_hw.runtime import bundle
+from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.shapes.constraint import Constraint, parse_expr
 from cuvil_hw.shapes.dim import Dim
 from cuvil_hw.shapes.domain import Domain, Shape, as_expr, show
@@ -56,52 +54,19 @@ class OpenProgram:
 
 def pack(program: OpenProgram, programs: Mapping[str, Artifact], report: Mapping[str, Any]) -> Artifact:
     """One artifact of the programs by key (`B=8,S=64`), at least one. Raises ArtifactError."""
-    first = next(iter(programs.values())).manifest
-    constants: dict[str, Any] = {}
-    nested: dict[str, bytes] = {}
-    sizes = {}
-    for i, key in enumerate(sorted(programs)):
-        artifact = programs[key]
-        constants |= artifact.constants()
-        kept = {name: data for name, data in artifact.files.items() if name not in (WEIGHTS, WEIGHT_INDEX)}
-        nested[f"{PROGRAMS}{i}.cuvil"] = container.to_bytes(replace(artifact, files=kept))
-        sizes[key] = sorted(artifact.constants())
-    manifest = replace(
-        first,
-        model=program.model,
-        inputs=(),
-        outputs=(),
-        device_inputs=(),
-        device_outputs=(),
-        prologue=HostProgram(),
-        epilogue=HostProgram(),
-        calling=PLAIN,
-        info={"open": _to_json(program) | {"programs": [[key, sizes[key]] for key in sorted(sizes)]}},
-    )
-    made = container.assemble(
-        manifest, level1=program.level1, report=report, constants=constants, sources={}, products={}
-    )
-    return Artifact(made.manifest, {**made.files, **nested})
+    return bundle.pack(program.model, programs, bundle.OPEN, _to_json(program), program.level1, report)
 
 
 def is_open(artifact: Artifact) -> bool:
-    return "open" in artifact.manifest.info
+    return bundle.OPEN in artifact.manifest.info
 
 
 def unpack(artifact: Artifact) -> tuple[OpenProgram, dict[str, Artifact]]:
     """The inverse of `pack`; the programs share the bytes of the weights. Raises ArtifactError."""
     try:
-        data = artifact.manifest.info["open"]
+        data = artifact.manifest.info[bundle.OPEN]
         program = _from_json(artifact.manifest.model, data, artifact.files[container.LEVEL1].decode("utf-8"))
-        index = canonical.parse(artifact.files[WEIGHT_INDEX])
-        programs = {}
-        for i, (key, names) in enumerate(data["programs"]):
-            inner = container.from_bytes(artifact.files[f"{PROGRAMS}{i}.cuvil"], f"{program.model} at {key}")
-            own = canonical.dump({name: index[name] for name in names})
-            files = {**inner.files, WEIGHTS: artifact.files[WEIGHTS], WEIGHT_INDEX: own}
-            programs[str(key)] = Artifact(inner.manifest, files)
-        if not programs:
-            raise ValueError("it holds no program")
+        programs = bundle.unpack(artifact, bundle.OPEN)
     except (LookupError, TypeError, ValueError, AttributeError, CuvilError) as e:
         if isinstance(e, ArtifactError):
             raise

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +29,8 @@ from transformers import (  # noqa: E402
 
 import cuvil  # noqa: E402
 from cuvil_hw import accelerate as module  # noqa: E402
-from cuvil_hw.errors import CuvilError, Unsupported  # noqa: E402
+from cuvil_hw.errors import ArtifactError, CuvilError, Unsupported  # noqa: E402
+from cuvil_hw.runtime import artifact as container  # noqa: E402
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.must_run]
 
@@ -50,16 +54,17 @@ def settled(model: Any) -> Any:
     return model.eval()
 
 
+BERT = {
+    "vocab_size": 90,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 16,
+}
+
+
 def bert(layers: int = 2) -> Any:
-    config = BertConfig(
-        vocab_size=90,
-        hidden_size=16,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-    )
-    return settled(BertModel(config))
+    return settled(BertModel(BertConfig(num_hidden_layers=layers, **BERT)))
 
 
 def gpt2() -> Any:
@@ -254,3 +259,113 @@ def test_what_is_no_module_is_refused() -> None:
         cuvil.accelerate("bert-base-uncased")
     with pytest.raises(CuvilError, match="already"):
         cuvil.accelerate(cuvil.accelerate(nn.Linear(1, 1)))
+
+
+LAYERS = "nn.Sequential(nn.Embedding(90, 8), nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)).eval()"
+FRESH = f"""
+import logging, sys
+import torch
+from torch import nn
+import cuvil
+from cuvil_hw import api
+
+path = sys.argv[1]
+logging.getLogger("cuvil").addHandler(logging.FileHandler(path + ".log"))
+
+
+def compiled(*args):
+    raise AssertionError("compiled again")
+
+
+api.compile_program = compiled
+model = {LAYERS}
+state = torch.load(path + ".pt", weights_only=True)
+model.load_state_dict(state["weights"])
+fast = cuvil.accelerate(model, programs=path)
+with torch.no_grad():
+    for ids, wanted in zip(state["ids"], state["wanted"], strict=True):
+        torch.testing.assert_close(fast(ids), wanted, rtol=1e-4, atol=1e-5)
+assert len(fast.cuvil_programs) == 2
+"""
+
+
+def test_another_process_takes_saved_programs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def misses() -> int:
+        found = len([r for r in caplog.records if "has no program" in r.message])
+        caplog.clear()
+        return found
+
+    def check(fast: Any, ids: Any) -> None:
+        with torch.no_grad():
+            close(fast(ids), model(ids))
+
+    model = eval(LAYERS)
+    fast, path = cuvil.accelerate(model), tmp_path / "layers.cuvil"
+    with pytest.raises(CuvilError, match="call it once"):
+        fast.save(path)
+    lengths = [IDS, IDS[:1, :5]]
+    for ids in lengths:
+        check(fast, ids)
+    fast.save(path)
+    stored = container.read(path)
+    assert len(stored.files[container.WEIGHTS]) < 1.5 * len(fast.cuvil_programs[0].artifact.files[container.WEIGHTS])
+    with torch.no_grad():
+        wanted = [model(ids) for ids in lengths]
+    torch.save({"weights": model.state_dict(), "ids": lengths, "wanted": wanted}, f"{path}.pt")
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, str(path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(f"{path}.log").read_text() == ""
+
+    # What the file hasn't is compiled, and said: another length, other weights.
+    again = cuvil.accelerate(model, programs=path)
+    check(again, IDS)
+    assert misses() == 0
+    check(again, IDS[:, :3])
+    assert misses() == 1
+    with torch.no_grad():
+        model[1].weight.mul_(-2)
+    check(again, IDS)
+    assert misses() == 1
+    again.save(path)
+    check(cuvil.accelerate(model, programs=path), IDS)
+    assert misses() == 0
+
+
+def test_programs_of_another_kind_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "linear.cuvil"
+    model = nn.Linear(3, 2).eval()
+    fast = cuvil.accelerate(model)
+    x = torch.ones(1, 3)
+    with torch.no_grad():
+        fast(x)
+    fast.save(path)
+    with pytest.raises(ArtifactError, match=r"accelerated model.*programs="):
+        cuvil.load(path)
+    with pytest.raises(CuvilError, match="accelerated for pynq-z2"):
+        cuvil.accelerate(model, "pynq-z2", programs=path)
+    cuvil.compile(model, "cpu", x).save(tmp_path / "plain.cuvil")
+    with pytest.raises(ArtifactError, match=r"cuvil\.load"):
+        cuvil.accelerate(model, programs=tmp_path / "plain.cuvil")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "damaged.cuvil").write_bytes(data)
+    with pytest.raises(ArtifactError, match="damaged"):
+        cuvil.accelerate(model, programs=tmp_path / "damaged.cuvil")
+    with pytest.raises(CuvilError, match="calibration can't be recognized"):
+        cuvil.accelerate(model, precision="int8", calibration=iter([x]), programs=path)
+
+
+class Keeper(nn.Linear):
+    def save(self, path: Any) -> str:
+        return f"its own: {path}"
+
+
+def test_a_model_keeps_its_own_save(tmp_path: Path) -> None:
+    fast: Any = cuvil.accelerate(Keeper(3, 2).eval())
+    with torch.no_grad():
+        fast(torch.ones(1, 3))
+    assert fast.save("x") == "its own: x"
+    fast.cuvil_save(tmp_path / "keeper.cuvil")
+    assert (tmp_path / "keeper.cuvil").is_file()

@@ -38,7 +38,7 @@ class Options:
     `target`, `precision`, `calibration`, `interface`, `name`: as in `cuvil.compile`. `fallback`: "eager" runs a graph
     that can't be compiled in PyTorch, with a warning in the log "cuvil" and a count in
     torch._dynamo.utils.counters["cuvil"]; without it such a graph raises. `done`: called with each program, an
-    Executable, when it is compiled.
+    Executable, when it is compiled. `compiler`: called in place of `cuvil.compile`.
     """
 
     target: Any = "cpu"
@@ -48,6 +48,7 @@ class Options:
     name: str | None = None
     fallback: str | None = None
     done: Callable[[Executable], None] | None = None
+    compiler: Callable[..., Executable] | None = None
 
 
 def backend(
@@ -206,7 +207,7 @@ class _Graph:
         if made.picked or made.written:
             closed = DynamoGraph(self._graph, fixed, scalars, made, self._labels)
             options = self._options
-            compiled = compile(
+            compiled = (options.compiler or compile)(
                 closed,
                 options.target,
                 example_inputs=tuple(_tensor(args[i]) for i in inputs),
