@@ -71,8 +71,8 @@ class SavedPrograms:
                 return Executable(self._programs[key], interface)
             if self._path is not None:
                 LOG.warning(
-                    "%s: compiled, as %s has no program of this version for this kind of call, these weights and this "
-                    "precision; save the model again to keep it",
+                    "%s: compiled, as %s has no program of this version for this kind of call with these weights, "
+                    "precision and calibration; save the model again to keep it",
                     self._model,
                     os.fspath(self._path),
                 )
