@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -166,6 +167,61 @@ def test_the_demo_ends_with_an_error_where_it_must(
     monkeypatch.setattr(demo, "MOST_POINTS_LOST", -1.0)
     assert demo.main(["--target", "cpu", *out]) == 1
     assert "NOT within" in capsys.readouterr().out
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("torch", "xdsl", "ortools", "g++", "gcc")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cpu_c99", r"int8 .* dB against PyTorch.*\n.*net\.int8\.cuvil"),
+        ("cuda_kernels", r"(\d+) kernels of \1 layers: linear"),
+        ("agilex_streams", r"alm .* of +487,200 \(analytic\)"),
+        ("mlu_bang", r"kept between calls: hidden, cell"),
+    ],
+)
+def test_an_example_of_each_target(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each compares its target with PyTorch, and ends with 1 where they differ."""
+    monkeypatch.chdir(tmp_path)
+    example = module(f"examples/{name}.py")
+    assert example.main([]) == 0
+    assert re.search(said, capsys.readouterr().out)
+
+
+@pytest.mark.needs("torch", "xdsl", "ortools", "g++")
+def test_an_example_notices_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = module("examples/mlu_bang.py")
+    monkeypatch.setattr(example, "LARGEST_DIFFERENCE", -1.0)
+    monkeypatch.setattr(example, "STEPS", 1)
+    assert example.main([]) == 1
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("torch", "xdsl", "ortools", "g++", "gcc")
+def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells run one after another, and what ends one shows itself as in a notebook. It is kept without results."""
+    notebook = json.loads((ROOT / "examples" / "two_targets.ipynb").read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    shown = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert (cell["outputs"], cell["execution_count"]) == ([], None)
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, cell["id"], "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), cell["id"], "eval"), names)
+            if hasattr(value, "_repr_html_"):
+                shown.append(value._repr_html_())
+    assert len(shown) == 2
+    assert all("<iframe" in html and "pynq-z2" in html for html in shown)
+    assert {path.name for path in tmp_path.iterdir()} == {"net.pynq-z2.cuvil", "net.cpu.cuvil"}
 
 
 def test_the_benchmarks_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
