@@ -23,7 +23,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops.base import Op, to_json
 from cuvil_hw.ops.integer import Dequantize, Quantize
-from cuvil_hw.passes.arithmetic import ARITHMETIC
+from cuvil_hw.passes.affine import ARITHMETIC
 from cuvil_hw.passes.layers import LAYERS, SUMS
 from cuvil_hw.precision import CONVERT
 from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise

@@ -35,6 +35,7 @@ from cuvil_hw.passes.real import Real, quantizer, real
 from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator
 from cuvil_hw.quant.requantize import Channel, Exact, allowed, exact, guard_bits, refused, requantize
 
+ARITHMETIC = (Add, Sub, Mul)  # with an integer form
 LINEAR = (Add, Sub, Mul, Div, Neg)
 MAX_OPS = 64  # of one sum
 FRACTION = 16  # bits of a factor beyond those of the tensor that it multiplies

@@ -10,14 +10,12 @@ import numpy as np
 
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.binary import Add, Mul, Sub
+from cuvil_hw.ops.binary import Mul
 from cuvil_hw.ops.integer import Dequantize, Rescale
 from cuvil_hw.passes.batch_norm import per_channel
 from cuvil_hw.passes.edit import insert, mnemonic, replace, users
 from cuvil_hw.passes.real import quantizer, real
 from cuvil_hw.quant.arithmetic import Interval, accumulator
-
-ARITHMETIC = (Add, Sub, Mul)  # with an integer form
 
 
 def scaled(program: Program, operation: level1.TensorOp) -> bool:

@@ -26,7 +26,7 @@ from cuvil_hw.ops.elementwise import Relu
 from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.ops.reduce import ArgMax, ArgMin
 from cuvil_hw.ops.shape import Reshape, Transpose
-from cuvil_hw.passes.arithmetic import ARITHMETIC
+from cuvil_hw.passes.affine import ARITHMETIC
 from cuvil_hw.passes.edit import (
     const_array,
     insert,

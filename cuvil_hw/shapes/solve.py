@@ -3,7 +3,7 @@ doesn't hold for. Sizes are unbounded integers to it, so nothing wraps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
@@ -157,12 +157,3 @@ def typical(domain: Domain) -> Found:
         if found is not None:
             return found
     raise CuvilError(f"z3 finds no sizes within {domain} in {TIMEOUT_MS / 1000:g} s; state simpler constraints")
-
-
-def fill_in(domain: Domain, known: Mapping[str, int], names: Sequence[str]) -> Found | None:
-    """Sizes with these known ones; None: there are none."""
-    wanted = [Compare("==", symbol(n), whole(known[n])) for n in names]
-    try:
-        return Question(domain).find(*wanted)
-    except Unknown:
-        return None

@@ -47,6 +47,29 @@ def test_layers_with_an_activation(activation: str, parameters: list[float]) -> 
         agree("FusedGemm", [floats(3, 4), floats(5, 4), b], [0], activation=activation, transB=1, alpha=0.5, **alpha)
 
 
+def test_a_parameter_alone_leaves_the_other_its_default() -> None:
+    """ONNX Runtime itself wants both: its answer is for the default written out."""
+    operands = [floats(3, 4), floats(4, 5), floats(5)]
+    inputs = {"x": operands[0]}
+    consts = {"w": operands[1], "b": operands[2]}
+
+    def model(**attrs: float) -> Any:
+        node = helper.make_node("FusedGemm", ["x", "w", "b"], ["y"], domain="com.microsoft", activation="HardSigmoid",
+                                **attrs)  # fmt: skip
+        return graph_model([node], inputs, ["y"], 17, consts)
+
+    for given, other in (({"activation_beta": 0.3}, {"activation_alpha": 0.2}),
+                         ({"activation_alpha": 0.3}, {"activation_beta": 0.5})):  # fmt: skip
+        want = runtime(model(**given, **other), inputs)[0]
+        np.testing.assert_allclose(run(load_onnx(model(**given)), inputs)[0], want, rtol=1e-5, atol=1e-6)
+        product = helper.make_node("FusedMatMulActivation", ["x", "w"], ["y"], domain="com.microsoft",
+                                   activation="HardSigmoid", **given)  # fmt: skip
+        alone = graph_model([product], inputs, ["y"], 17, {"w": operands[1]})
+        both, y = {**given, **other}, operands[0] @ operands[1]
+        want = np.clip(both["activation_alpha"] * y + both["activation_beta"], 0, 1)
+        np.testing.assert_allclose(run(load_onnx(alone), inputs)[0], want, rtol=1e-5, atol=1e-6)
+
+
 def test_matmul_with_transposes() -> None:
     agree("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], [0, 1], transA=1, transB=1, alpha=0.25)
     agree("FusedMatMul", [floats(2, 3, 4), floats(4, 5)], [0], alpha=0.125)

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 
 import cuvil  # noqa: E402
 from cuvil_hw.frontend import load  # noqa: E402
+from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.unit.torch_oracle import Call, check, rand  # noqa: E402
 
 pytestmark = pytest.mark.must_run
@@ -28,6 +29,12 @@ def z(x: Any) -> Any:
 
 def both(x: Any) -> Any:
     return torch.view_as_real(x)
+
+
+def assigned(to: Any, source: Any) -> Any:
+    to = to.clone()
+    to[0] = source
+    return to
 
 
 NUMBERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
@@ -46,6 +53,12 @@ NUMBERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "exp": (lambda x: both(torch.exp(z(x))), (2, 3, 2)),
     "parts": (lambda x: torch.complex(x, x * 2).pow(2).real, (2, 7)),
     "where": (lambda x: both(torch.where(x[..., 0] > 0, z(x), 2j)), (3, 4, 2)),
+    "cat with real": (lambda x: both(torch.cat([z(x), x[..., 0]])), (3, 4, 2)),
+    "stack with real": (lambda x: both(torch.stack([x[..., 1], z(x), torch.ones(3, 4)], 1)), (3, 4, 2)),
+    "pad with a number": (lambda x: both(F.pad(z(x), (1, 1), value=1.0)), (3, 4, 2)),
+    "real assigned": (lambda x: both(assigned(z(x), x[0, :, 0])), (3, 4, 2)),
+    "real scattered": (lambda x: both(torch.slice_scatter(z(x), x[:2, :, 1], 0, 1, 3)), (3, 4, 2)),
+    "real sum": (lambda x: both(x.sum(0, dtype=torch.complex64)), (3, 4)),
     "equal": (lambda x: z(x.round()) == 1j, (40, 2)),
 }
 TRANSFORMS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
@@ -106,6 +119,30 @@ def test_a_compiled_spectrum(tmp_path: Any) -> None:
     module = Call(lambda v: torch.stft(v, 16, 4, window=W, return_complex=True).abs())
     with cuvil.compile(module, "cpu", example_inputs=x) as program:
         torch.testing.assert_close(program(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+def test_quotients_over_the_whole_range() -> None:
+    """Squares of these parts overflow or vanish; zeros, infinities and NaN as in torch."""
+    inf, nan = float("inf"), float("nan")
+    pairs = [
+        (1e20, 1e20), (1, 1e-25), (1e-30 + 2e-30j, 3e-30 - 1e-30j), (-2e30j, 1e25j), (1e38 + 1e38j, 1 - 1e-20j),
+        (3 + 4j, 2e-38 - 3e19j), (0, 1j), (1, 0), (1 - 2j, complex(-0.0, -0.0)), (0, 0), (inf, 1 + 1j), (1 + 1j, inf),
+        (1, complex(0, -inf)), (nan, 1), (1, nan), (2, complex(inf, inf)),
+    ]  # fmt: skip
+    a, b = (both(torch.tensor(v, dtype=torch.complex64)) for v in zip(*pairs, strict=True))
+    program = load(Call(lambda x, y: (both(z(x) / z(y)), both(z(y).reciprocal()))), (a, b))
+    quotient, reciprocal = evaluate(program, [a.numpy(), b.numpy()])
+    np.testing.assert_allclose(quotient, both(z(a) / z(b)).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(reciprocal, both(z(b).reciprocal()).numpy(), rtol=1e-6)
+    finite = slice(0, 7)
+    exact = np.array([complex(x) / complex(y) for x, y in pairs[finite]])
+    np.testing.assert_allclose(quotient[finite].astype(float), np.stack([exact.real, exact.imag], -1), 1e-6, 1e-37)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "constant", "circular"])
+def test_short_time_transforms_pad_as_told(mode: str) -> None:
+    stft = torch.ops.aten.stft.center
+    check(lambda x: both(stft(x, 16, 4, None, W, True, mode, False, True, True)) / 8, rand(2, 64))
 
 
 def test_complex_ports_are_refused_with_a_way_that_works() -> None:

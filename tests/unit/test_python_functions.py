@@ -215,6 +215,64 @@ def test_arrays(f) -> None:
     agrees(f, *arrays())
 
 
+def made_arrays(x):
+    whole = np.full(shape=(3,), fill_value=x.sum())
+    return (
+        np.full_like(x, 1.7, np.int16),
+        np.full_like(x, fill_value=2.5, dtype=np.float64, shape=(2, 3)),
+        np.full((2, 3), x, np.int32),
+        np.full(np.int64(3), x[0], "f8"),
+        np.array(x, ndmin=3),
+        np.array(object=x[0].item(), dtype=np.float32, ndmin=1),
+        np.array([x[0], 2.0], np.float64),
+        np.asarray(x, np.float16),
+        np.ascontiguousarray(x[1]),
+        np.copy(x, "C"),
+        whole,
+    )
+
+
+def copies_and_views(x):
+    table = x.reshape(3, 1) * np.ones((3, 2), np.float32)
+    view, copied, turned = np.array(table, copy=None, ndmin=3), np.array(table, ndmin=3), np.ascontiguousarray(table.T)
+    same, columns = np.ascontiguousarray(table), np.full((3, 2), x[0], order="F")
+    again, rows = np.asarray(columns, order="F"), np.asarray(columns, order="C")
+    table[0, 1] = 9
+    turned[1, 2] = -1
+    same[2, 0] = 7
+    columns[1, 1] = 5
+    return table, view, copied, turned, again, rows
+
+
+@pytest.mark.parametrize("f", [made_arrays, copies_and_views])
+def test_arrays_are_made_as_numpys_arguments_say(f) -> None:
+    agrees(f, *arrays())
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda x: np.asarray([1.0], like=x), "like="),
+        (lambda x: np.full_like(x, 1, device="cuda"), "device="),
+    ],
+)
+def test_what_making_arrays_can_not_heed_is_refused(make, named: str) -> None:
+    from cuvil_hw.errors import Unsupported
+
+    with pytest.raises(Unsupported, match=named):
+        agrees(make, *arrays())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: np.array(x, np.float64, copy=False), lambda x: np.full_like(x), lambda x: np.copy(x, "Z")]
+)
+def test_wrong_calls_raise_as_numpys_do(make) -> None:
+    with pytest.raises((ValueError, TypeError)) as numpys:
+        make(np.ones(3, np.float32))
+    with pytest.raises(type(numpys.value)):
+        agrees(make, *arrays())
+
+
 def test_reversed_and_stepped_slices_of_arrays() -> None:
     def f(x):
         return x[::-1], x[:, ::-2], x[::-1, 1:], x[-1, None], x[..., 0], x[1, 2] + 1, x[np.array([0, 1, 0])]

@@ -16,12 +16,13 @@ from cuvil_hw.frontend.onnx.shape import cut
 from cuvil_hw.frontend.onnx.window import conv_value
 
 
-def activated(n: Node, y: Value, parameters: Sequence[float]) -> Value:
-    """y through the activation that the node names, with its parameters or their defaults."""
-    name, given = n.attr("activation", ""), list(parameters)
+def activated(n: Node, y: Value, parameters: Sequence[float | None]) -> Value:
+    """y through the activation that the node names, with its parameters or, where there are none, their defaults."""
+    name = n.attr("activation", "")
 
     def number(i: int, default: float) -> float:
-        return float(np.float32(given[i] if i < len(given) else default))
+        given = parameters[i] if i < len(parameters) else None
+        return float(np.float32(default if given is None else given))
 
     match name:
         case "":
@@ -46,9 +47,12 @@ def fused_conv(n: Node, version: int) -> Value:
     return activated(n, n.binary(e.Add(), y, n[3]) if n.has(3) else y, n.attr("activation_params", ()) or ())
 
 
+def _alpha_beta(n: Node) -> Sequence[float | None]:
+    return [n.attr(f"activation_{k}") for k in ("alpha", "beta")]
+
+
 def fused_gemm(n: Node, version: int) -> Value:
-    given = [n.attr(f"activation_{k}") for k in ("alpha", "beta")]
-    return activated(n, gemm(n, version), [v for v in given if v is not None])
+    return activated(n, gemm(n, version), _alpha_beta(n))
 
 
 def fused_matmul(n: Node, version: int) -> Value:
@@ -63,8 +67,7 @@ def fused_matmul(n: Node, version: int) -> Value:
 
     y, alpha = product(n, operand(0, "transA"), operand(1, "transB")), n.number("alpha", 1.0)
     y = y if alpha == 1 else n.emit(e.Mul(), y, n.like(alpha, y))
-    given = [n.attr(f"activation_{k}") for k in ("alpha", "beta")]
-    return activated(n, y, [v for v in given if v is not None])
+    return activated(n, y, _alpha_beta(n))
 
 
 def normalised(n: Node, x: Value, scale: Value, shift: Value | None = None, simple: bool = False) -> Value:

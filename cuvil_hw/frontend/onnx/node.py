@@ -265,10 +265,6 @@ class Node:
         if (elements := prod(map(int, extents))) > most:
             self.refuse(f"{what} would have {elements:,} elements, computed at import; {most:,} are the most")
 
-    def only_first_output(self, others: str) -> None:
-        if any(self.wanted[1:]):
-            self.refuse(f"output {others} is used; only the first output is supported")
-
     # emission
     def emit(self, op: base.Op, *values: Value) -> Value:
         return self.emitter.op(op, values, self.loc)[0]

@@ -20,7 +20,7 @@ from cuvil_hw.frontend.python import flow, libraries
 from cuvil_hw.frontend.python.arrays import Array, constants
 from cuvil_hw.frontend.python.changes import MUTATING, change, container
 from cuvil_hw.frontend.python.conditions import TRUE
-from cuvil_hw.frontend.python.creation import array, full
+from cuvil_hw.frontend.python.creation import MAKERS
 from cuvil_hw.frontend.python.number import Number, math_function, number
 from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.rewrite import rewritten
@@ -235,10 +235,8 @@ def _numpy(f: Any, name: str, args: Any, kwargs: Any) -> Any:
         if args and _traced(args):
             return Array(Array.of(args[0]).astype(f).tensor, scalar=True)
         return f(*args, **kwargs)
-    if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "copy") and args and _traced(args[0]):
-        return array(name, args, kwargs)
-    if name in ("full", "full_like") and _traced((args, kwargs)):
-        return full(name, args, kwargs)
+    if name in MAKERS and _traced((args, kwargs)):
+        return MAKERS[name](*args, **kwargs)
     args, kwargs = tuple(map(converted, args)), {k: converted(v) for k, v in kwargs.items()}
     if name not in _OF_SEQUENCES:  # NumPy's dispatch doesn't look for arrays in lists
         count = 2 if isinstance(f, np.ufunc) else 1

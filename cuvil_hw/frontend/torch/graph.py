@@ -30,10 +30,10 @@ MOST_NODES = 200_000
 CONTROL: dict[str, Callable[..., Any]] = {}
 _AND = ("aten.bitwise_and.Tensor", "aten.__and__.Tensor", "aten.logical_and.default")
 _OR = ("aten.bitwise_or.Tensor", "aten.__or__.Tensor", "aten.logical_or.default")
-# Weights stay integers, so that the layers that read them can become integer ones.
 # Take an integer that a tensor holds.
 COMPUTED = ("aten.select.int", "aten.select_copy.int", "aten.select_scatter.default")
 STRIDED = ("aten.as_strided.default", "aten.as_strided_copy.default")  # read their operand's memory
+# Weights stay integers, so that the layers that read them can become integer ones.
 _STAYS = "quantized_decomposed.dequantize"
 _CHECKS = ("aten._assert_async", "aten._assert_scalar")
 POISON = object()  # the result of a node that was refused and has no type either

@@ -17,7 +17,7 @@ import torch
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import dtypes, ops
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, axes_of, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, axes_of, dtype_name, from_data
 from cuvil_hw.ir import level1
 from cuvil_hw.types import TensorType
 
@@ -76,6 +76,9 @@ def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any) -> Any:
     packed = [a for a in args if isinstance(a, Packed)]
     if not packed or not all(_same(p.mask, packed[0].mask) for p in packed):
         e.refuse("combines what two masks select, which may be different numbers of elements; use torch.where")
+    behind = [from_data(n) for n in made.shape[1:]]
+    if any(e.type(p.full).rank != made.ndim for p in packed) or any(behind) or not from_data(made.shape[0]):
+        e.refuse("broadcasts what a mask selects so that its rows become another axis; use torch.where")
     e.results = (_type(made, e.shape(packed[0].full)[0]),)
     converter: Callable[..., Any] = TABLE[label]
     full = converter(e, *(a.full if isinstance(a, Packed) else a for a in args))

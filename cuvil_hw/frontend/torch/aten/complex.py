@@ -43,9 +43,16 @@ PARTWISE = frozenset(
         "flip.default", "roll.default", "pad.default", "constant_pad_nd.default", "clone.default", "alias.default",
         "detach.default", "lift_fresh_copy.default", "index.Tensor", "index_select.default", "gather.default",
         "neg.default", "sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "diagonal.default", "tril.default",
-        "triu.default", "slice_scatter.default", "select_scatter.default", "copy.default", "cumsum.default",
+        "triu.default", "slice_scatter.default", "select_scatter.default", "cumsum.default",
     )
 )  # fmt: skip
+# Which arguments of those are numbers, that have an imaginary part, beside the first; the others are indices and sizes.
+_NUMBERS = {
+    "aten.slice_scatter.default": 1,
+    "aten.select_scatter.default": 1,
+    "aten.constant_pad_nd.default": 2,
+    "aten.pad.default": 3,
+}
 
 
 def is_complex(value: Any) -> bool:
@@ -72,7 +79,10 @@ def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
         return COMPLEX[label](e, *args)
     if label not in PARTWISE:
         raise Refused("has no form for complex numbers; write it with their real and imaginary parts")
-    re, im = (TABLE[label](e, *(_sides(e, a, i) for a in args)) for i in (0, 1))
+    numbers = (0, _NUMBERS.get(label))
+    re, im = (
+        TABLE[label](e, *(_side(e, a, i) if at in numbers else a for at, a in enumerate(args))) for i in (0, 1)
+    )
     if isinstance(re, list | tuple):
         assert isinstance(im, list | tuple)
         return [Pair(a, b) for a, b in zip(re, im, strict=True) if a is not None and b is not None]
@@ -81,14 +91,16 @@ def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
     return Pair(re, im)
 
 
-def _sides(e: Emitter, value: Any, side: int) -> Any:
-    """One part of every complex number among an operator's arguments."""
-    if isinstance(value, list | tuple) and is_complex(value):
-        return [_sides(e, v, side) for v in value]
-    if is_complex(value):
-        both = pair(e, value)
-        return both.im if side else both.re
-    return value
+def _side(e: Emitter, value: Any, side: int) -> Any:
+    """One part of an operand, or of each in a list: the imaginary part of a real one is 0."""
+    if isinstance(value, list | tuple):
+        return [_side(e, v, side) for v in value]
+    if value is None:
+        return None
+    if isinstance(value, int | float | complex):
+        return complex(value).imag if side else complex(value).real
+    both = pair(e, value)
+    return both.im if side else both.re
 
 
 def pair(e: Emitter, value: Operand) -> Pair:
@@ -174,6 +186,14 @@ def same(e: Emitter, z: Operand) -> Pair:
     return pair(e, z)
 
 
+@enter("copy")
+def copy(e: Emitter, x: Operand, source: Operand, *_: Any) -> Any:
+    """The source in x's place: its real part alone where x is real."""
+    source = pair(e, source)
+    re, im = (e.operand(v, e.out) for v in (source.re, source.im))
+    return Pair(re, im) if is_complex(x) else re
+
+
 @enter("_to_copy")
 def to_copy(e: Emitter, z: Operand, dtype: torch.dtype | None, *_: Any) -> Any:
     z = pair(e, z)
@@ -209,22 +229,30 @@ def times(e: Emitter, a: Operand, b: Operand) -> Pair:
 
 @enter("div.Tensor", "div.Scalar")
 def over(e: Emitter, a: Operand, b: Operand) -> Pair:
+    """By the ratio of the parts of b, the smaller to the larger (Smith's method): squares would overflow."""
     a = pair(e, a)
     if not is_complex(b) and not isinstance(b, complex):
         return Pair(*(apply(e, ew.Div(), v, b, e.out.dtype) for v in (a.re, a.im)))
     b = pair(e, b)
-    size = _squared(e, b)
-    top = times(e, a, conj(e, b))
-    return Pair(*(apply(e, ew.Div(), v, size, e.out.dtype) for v in (top.re, top.im)))
+    c, d = (e.cast(v, e.out.dtype) for v in (b.re, b.im))
+    zero = e.splat(0, e.type(c))
+    turned = e.op(ew.Less(), e.op(ew.Abs(), c), e.op(ew.Abs(), d))
+    large, small = e.op(ew.Where(), turned, d, c), e.op(ew.Where(), turned, c, d)
+    nothing = e.op(ew.Equal(), large, zero)
+    ratio = e.op(ew.Where(), nothing, zero, e.op(ew.Div(), small, large))
+    size = e.op(ew.Where(), nothing, zero, e.op(ew.Add(), large, e.op(ew.Mul(), small, ratio)))
+    x, y = (e.operand(v, e.out) for v in (a.re, a.im))
+    wide = e.broadcast(turned, e.out.shape)
+    p, q = e.op(ew.Where(), wide, y, x), e.op(ew.Where(), wide, x, y)
+    re = _add(e, p, _mul(e, q, ratio))
+    im = _sub(e, q, _mul(e, p, ratio))
+    signed = e.op(ew.Where(), turned, e.op(ew.Neg(), size), size)
+    return Pair(apply(e, ew.Div(), re, size, e.out.dtype), apply(e, ew.Div(), im, signed, e.out.dtype))
 
 
 @enter("reciprocal")
 def reciprocal(e: Emitter, z: Operand) -> Pair:
     return over(e, 1.0, z)
-
-
-def _squared(e: Emitter, z: Pair) -> Value:
-    return e.op(ew.Add(), *(e.op(ew.Mul(), v, v) for v in (z.re, z.im)))
 
 
 @enter("abs")

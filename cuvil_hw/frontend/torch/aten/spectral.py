@@ -10,7 +10,7 @@ import torch
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.complex import Operand, Pair, enter, is_complex, pair, view_as_real
 from cuvil_hw.frontend.torch.aten.emitter import DTYPES, Emitter, Value, axis_of
-from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
+from cuvil_hw.frontend.torch.aten.shape import joined, pad, part, permuted
 from cuvil_hw.ops.nn import Linear
 from cuvil_hw.ops.shape import Gather
 
@@ -104,28 +104,28 @@ def _scaled(e: Emitter, v: Value, factor: float) -> Value:
     return v if factor == 1 else e.op(ew.Mul(), v, e.splat(factor, e.type(v)))
 
 
+def _transformed(e: Emitter, z: Pair, dims: Sequence[int], normalization: int, sign: int, count: int | None) -> Pair:
+    """Along all of `dims`; with a `count`, of real numbers, that many terms along the last of them."""
+    shape = e.shape(z.re)
+    axes = [axis_of(d, len(shape)) for d in dims]
+    factor = _norm(normalization, [shape[a] for a in axes])
+    if count is not None:
+        z = _along(e, z, axes.pop(), sign, real=True, count=count)
+    for axis in axes:
+        z = _along(e, z, axis, sign)
+    return Pair(_scaled(e, z.re, factor), _scaled(e, z.im, factor))
+
+
 @enter("_fft_r2c")
 def real_to_complex(e: Emitter, x: Value, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
-    rank, shape = len(e.shape(x)), e.shape(x)
-    axes = [axis_of(d, rank) for d in dims]
     x = e.cast(x, e.out.dtype)
-    n = shape[axes[-1]]
-    z = _along(e, Pair(x, x), axes[-1], -1, real=True, count=n // 2 + 1 if onesided else n)
-    for axis in axes[:-1]:
-        z = _along(e, z, axis, -1)
-    factor = _norm(normalization, [shape[a] for a in axes])
-    return Pair(_scaled(e, z.re, factor), _scaled(e, z.im, factor))
+    n = e.shape(x)[dims[-1]]
+    return _transformed(e, Pair(x, x), dims, normalization, -1, n // 2 + 1 if onesided else n)
 
 
 @enter("_fft_c2c")
 def complex_to_complex(e: Emitter, z: Operand, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
-    z = pair(e, z)
-    shape = e.shape(z.re)
-    axes = [axis_of(d, len(shape)) for d in dims]
-    for axis in axes:
-        z = _along(e, z, axis, -1 if forward else 1)
-    factor = _norm(normalization, [shape[a] for a in axes])
-    return Pair(_scaled(e, z.re, factor), _scaled(e, z.im, factor))
+    return _transformed(e, pair(e, z), dims, normalization, -1 if forward else 1, None)
 
 
 @enter("_fft_c2r")
@@ -221,8 +221,7 @@ def stft_center(
     *rest: bool | None,
 ) -> Pair | Value:
     if center:
-        pads = (*[0] * (len(e.shape(x)) - 1), size // 2) * 2
-        x = e.op(ew.Pad(pads, 0.0, {"reflect": "reflect", "replicate": "edge"}.get(mode, "constant")), x)
+        x = pad(e, x, (size // 2, size // 2), mode, 0.0)
     return stft(e, x, size, hop, length, window, normalized, *rest)
 
 
