@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -74,6 +77,29 @@ def test_wheel_holds_the_packages_and_every_data_file(wheel: Path) -> None:
     assert {path.name for path in wheel.iterdir()} == {"cuvil", "cuvil_hw", f"cuvil_hw-{__version__}.dist-info"}
     assert (wheel / "cuvil" / "py.typed").is_file()
     assert (wheel / "cuvil_hw" / "py.typed").is_file()
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("hatchling")
+def test_sdist_holds_the_template_of_an_adapter_and_all_that_documents_link_to(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        inside = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name in packed.getnames()}
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "tests/plugin", "examples", "docs", *DATA, "pyproject.toml", "LICENSE"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\0")  # fmt: skip
+    there = [PurePosixPath(name) for name in listed if name and (ROOT / name).is_file()]
+    assert PurePosixPath("tests/plugin/cuvil_toy/adapter.py") in there
+    assert [str(path) for path in there if path not in inside] == []
+    folders = {parent for path in inside for parent in path.parents}
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", prose):
+            to = PurePosixPath(os.path.relpath(page.parent / link, ROOT))
+            assert to in inside or to in folders, f"{page.name}: {link}"
 
 
 @pytest.mark.needs("hatchling")
