@@ -75,6 +75,31 @@ def test_another_size_beside_the_code_is_refused_before_anything_runs(
         changed.open()
 
 
+@pytest.mark.parametrize(("key", "value"), [("cycles", 7), ("packets", False), ("layers", ["x"])])
+def test_what_only_the_record_of_an_hls_design_says_is_sealed(
+    key: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuvil_hw.runtime import cache
+
+    def edit(manifest: Any, _: Any) -> None:
+        assert manifest["info"][key] != value
+        manifest["info"][key] = value
+
+    monkeypatch.setattr(cache, "_build", None)
+    with pytest.raises(ArtifactError, match="is not the one that its code was generated with"):
+        _edited(program("zynq"), edit).open()
+
+
+def test_an_hls_design_without_a_seal_is_of_another_version() -> None:
+    def edit(manifest: Any, files: Any) -> None:
+        name = f"{container.SOURCES}src/{manifest['info']['project']}.cpp"
+        head, _, files[name] = files[name].partition(b"\n")
+        assert head.startswith(b"// Record ")
+
+    with pytest.raises(ArtifactError, match="comes from another version; compile the model again"):
+        _edited(program("zynq"), edit).open()
+
+
 def test_ports_that_changed_everywhere_are_refused() -> None:
     """All lists of ports say the same, but the code was generated for others."""
 

@@ -17,6 +17,7 @@ from cuvil_hw.adapters.zynq.device import open_device
 from cuvil_hw.adapters.zynq.hw import decoded
 from cuvil_hw.adapters.zynq.ports import StreamPort, design_digest, stream_ports
 from cuvil_hw.adapters.zynq.project import stream_words
+from cuvil_hw.adapters.zynq.record import heading
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime.device import DeviceProgram
 
@@ -57,6 +58,7 @@ def test_the_design_digest_is_of_what_decides_the_hardware() -> None:
     digest = design_digest(files, info)
     assert digest == design_digest({**files, "README.md": b"x", "tb/golden.txt": b"y"}, info)
     assert digest != design_digest({**files, "src/a.cpp": b"x"}, info)
+    assert digest == design_digest({**files, "src/a.cpp": heading("0" * 64).encode() + b"1"}, info)
     assert digest != design_digest(files, {**info, "axis_bits": 32})
     with pytest.raises(ArtifactError, match="record for the device is wrong: inputs is missing"):
         stream_ports({"axis_bits": 64})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind
@@ -40,10 +40,9 @@ class ZynqAdapter(Streaming):
         return stream_bits(profile)
 
     def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        plan = project(module, graph, profile, golden)
         # What a driver may expect of a batch: cycles from one sample to the next.
         interval = max((candidate.estimate.cycles for _, candidate in choice.picked), default=0)
-        return replace(plan, info={**plan.info, "cycles": int(interval)})
+        return project(module, graph, profile, golden, int(interval))
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

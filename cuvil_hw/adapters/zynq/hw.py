@@ -2,7 +2,7 @@
 
 Every port has an AXI DMA in simple mode (PG021). A batch goes in by one transfer per input and comes out by one per
 output: MM2S ends its packet with `last`, which the design hands on to the same sample of its outputs, and that ends the
-S2MM transfer. (Designs of older artifacts end every sample with `last`; theirs are batches of one.) Buffers are
+S2MM transfer. (A design whose record doesn't say so ends every sample with `last`; its batches are of one.) Buffers are
 allocated once and used by all calls.
 
 In simple mode a DMA doesn't tell how far a transfer has come. When a batch takes far longer than it should, the fabric

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.zynq.record import ZynqRecord
+from cuvil_hw.adapters.zynq.record import ZynqRecord, without_heading
 from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.device import Array
 from cuvil_hw.runtime.record import parse
@@ -76,7 +76,7 @@ def stream_ports(info: Mapping[str, Any]) -> tuple[tuple[StreamPort, ...], tuple
 def design_digest(sources: Mapping[str, bytes], info: Mapping[str, Any]) -> str:
     """SHA-256 (hex) over what decides the hardware: the HLS sources (paths below src/) and the ports. Readme, golden
     vectors and scripts don't count, so that a bitstream outlives a change of theirs."""
-    listing = {p: hashlib.sha256(d).hexdigest() for p, d in sources.items() if p.startswith(_HARDWARE)}
+    listing = {p: hashlib.sha256(without_heading(d)).hexdigest() for p, d in sources.items() if p.startswith(_HARDWARE)}
     facts = {key: info[key] for key in ("top", "axis_bits", "inputs", "outputs")}
     return hashlib.sha256(canonical.dump({"sources": listing, **facts})).hexdigest()
 

@@ -15,7 +15,7 @@ from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
-from cuvil_hw.adapters.zynq.record import ZynqRecord
+from cuvil_hw.adapters.zynq.record import ZynqRecord, heading
 from cuvil_hw.build import BuildPlan, Command
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.ir.level2 import AxisReadOp
@@ -25,16 +25,18 @@ from cuvil_hw.render.cfamily import render_declarations, render_functions, rende
 from cuvil_hw.render.lang import HLS_CPP
 from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.device import Array
-from cuvil_hw.runtime.record import info_of
+from cuvil_hw.runtime.record import info_of, seal
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden) -> BuildPlan:
-    """All files of the project. Synthesis is an optional command: it needs the vendor's tools. Raises ProfileError when
-    the streams are too narrow."""
+def project(
+    module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0
+) -> BuildPlan:
+    """All files of the project. Synthesis is an optional command: it needs the vendor's tools. `cycles`: as in the
+    record. Raises ProfileError when the streams are too narrow."""
     name, bits = project_name(graph), stream_bits(profile)
     for port in (*graph.inputs, *graph.outputs):
         kind = graph.buffers[port].type
@@ -67,7 +69,9 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     prototype = render_declarations(module, HLS_CPP, [TOP])
     includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
     header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
-    source = f'#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
+    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits, packets=packets, cycles=cycles))
+    head = heading(seal(info, *graph.ports()))
+    source = f'{head}#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
     files: dict[str, bytes] = {
         f"src/{top_header}": header.encode(),
@@ -75,13 +79,12 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
-    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits, packets=packets))
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
         "design.tcl": fill("design.tcl"),
         **{file: (templates / file).read_bytes() for file in ("shell.tcl", "driver.py", "demo.ipynb")},
-        "ports.json": _ports_json(info),
+        "ports.json": _ports_json(info, profile.clock_hz, golden),
         "README.md": fill("README.md"),
         "tb/testbench.cpp": fill("testbench.cpp"),
         "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
@@ -91,9 +94,10 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     return BuildPlan(files, (synthesis,), (), info)
 
 
-def _ports_json(info: Mapping[str, Any]) -> bytes:
-    """What driver.py needs to know of the ports."""
+def _ports_json(info: Mapping[str, Any], clock_hz: float, golden: Golden) -> bytes:
+    """What driver.py needs to know of the design."""
     inputs, outputs = stream_ports(info)
+    tolerances = {p.name: _tolerance(p.dtype, a) for p, a in zip(outputs, golden.outputs, strict=False)}
     rows = [
         {
             "name": p.name,
@@ -103,10 +107,11 @@ def _ports_json(info: Mapping[str, Any]) -> bytes:
             "container": dtypes.to_numpy(p.dtype).name,
             "dma": shell.dma_name(p),
             "row": p.sample_bytes,
+            "tolerance": tolerances.get(p.name, 0.0),
         }
         for p in (*inputs, *outputs)
     ]
-    return canonical.dump({"bits": info["axis_bits"], "ports": rows})
+    return canonical.dump({"bits": info["axis_bits"], "clock_hz": clock_hz, "ports": rows})
 
 
 def _port_table(graph: KernelGraph) -> str:
@@ -146,6 +151,15 @@ def _words(buffer: Buffer, bits: int) -> int:
 
 # Share of an output's largest value by which its floats may differ: the functions of hls_math.h round unlike NumPy's.
 FLOAT_TOLERANCE = 1e-5
+
+
+def _tolerance(dtype: str, expected: Array) -> float:
+    """By how much an output may differ from its golden values: not at all where it has integers."""
+    if not dtypes.is_float(dtype):
+        return 0.0
+    return FLOAT_TOLERANCE * float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+
+
 _COMPARE = """#include <cmath>
 #include <cstring>
 
@@ -173,8 +187,7 @@ def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
     ]
     if not dtypes.is_float(buffer.type.dtype):
         return [*got, "if (got != value) ++wrong;"]
-    finite = np.abs(expected[np.isfinite(expected)])
-    tolerance = FLOAT_TOLERANCE * float(finite.max(initial=0.0))
+    tolerance = _tolerance(buffer.type.dtype, expected)
     return [*got, f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
 
 

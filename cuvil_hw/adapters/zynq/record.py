@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cuvil_hw.adapters.fpga.record import DesignRecord, check_source
 from cuvil_hw.runtime.device import DeviceProgram
+from cuvil_hw.runtime.record import check_seal
 
 STREAM_BITS = (8, 16, 32, 64)
+_HEADING = re.compile(rb"\A// Record [0-9a-f]{64}\n")
+
+
+def heading(seal: str) -> str:
+    """First line of a design's source: the seal of its record."""
+    return f"// Record {seal}\n"
+
+
+def without_heading(source: bytes) -> bytes:
+    """What of a source decides the hardware: estimates and names of layers, which the seal covers too, don't."""
+    return _HEADING.sub(b"", source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +38,6 @@ class ZynqRecord(DesignRecord):
 
     def check(self, program: DeviceProgram) -> None:
         DesignRecord.check(self, program)
-        check_source(program.folder / "src" / f"{self.project}.cpp", self.top)
+        source = program.folder / "src" / f"{self.project}.cpp"
+        check_source(source, self.top)
+        check_seal(source.read_bytes(), program)
