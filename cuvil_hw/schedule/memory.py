@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
 
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import DoesNotFit
@@ -46,7 +49,11 @@ def plan_memory(graph: KernelGraph, *, alignment: int = 64) -> MemoryPlan:
         raise ValueError(f"alignment {alignment} is not a power of two")
     lifetimes = _lifetimes(graph)
     size = {n: -(-buffer_bytes(graph.buffers[n]) // alignment) * alignment for n in lifetimes}
-    alive = [sum(size[n] for n, (a, b) in lifetimes.items() if a <= k <= b) for k in range(len(graph.kernels))]
+    change = [0] * (len(graph.kernels) + 1)
+    for name, (first, last) in lifetimes.items():
+        change[first] += size[name]
+        change[last + 1] -= size[name]
+    alive = list(accumulate(change[:-1]))
     bound = max(alive, default=0)
     span = {n: b - a + 1 for n, (a, b) in lifetimes.items()}
     orders = (
@@ -85,23 +92,20 @@ def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
 
 
 def _place(order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Each buffer in turn goes into the tightest gap between those already placed that live at the same time."""
-    offsets: dict[str, int] = {}
-    for name in order:
-        start, end = lifetimes[name]
-        taken = sorted(
-            (offsets[n], offsets[n] + size[n])
-            for n in offsets
-            if size[n] and lifetimes[n][0] <= end and start <= lifetimes[n][1]
-        )
-        free_from, best_gap, best = 0, None, None
-        for low, high in taken:
-            gap = low - free_from
-            if gap >= size[name] and (best_gap is None or gap < best_gap):
-                best_gap, best = gap, free_from
-            free_from = max(free_from, high)
-        offsets[name] = 0 if size[name] == 0 else free_from if best is None else best
-    return offsets
+    """Each buffer in turn goes into the tightest gap between those already placed that live at the same time; one
+    without bytes lies anywhere."""
+    names = [n for n in order if size[n]]
+    low, high, first, last = np.zeros((4, len(names)), np.int64)
+    for i, name in enumerate(names):
+        first[i], last[i] = lifetimes[name]
+        beside = np.flatnonzero((first[:i] <= last[i]) & (first[i] <= last[:i]))
+        beside = beside[np.lexsort((high[beside], low[beside]))]
+        free = np.maximum.accumulate(np.append(0, high[beside]))  # where all that lie lower end
+        gaps = low[beside] - free[:-1]
+        wide = np.flatnonzero(gaps >= size[name])
+        low[i] = free[wide[gaps[wide].argmin()]] if wide.size else free[-1]
+        high[i] = low[i] + size[name]
+    return dict.fromkeys(order, 0) | dict(zip(names, low.tolist(), strict=True))
 
 
 def verify_plan(graph: KernelGraph, plan: MemoryPlan) -> list[str]:

@@ -98,6 +98,10 @@ class Choice:
     bound: float
     use: Mapping[str, float]
     style: str
+    _by_name: dict[str, Candidate] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", dict(self.picked))
 
     def candidate(self, kernel: str) -> Candidate:
-        return dict(self.picked)[kernel]
+        return self._by_name[kernel]
