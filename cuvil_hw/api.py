@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuvil_hw.adapters.base import Adapter
+from cuvil_hw.adapters.base import Adapter, IntegerWeights
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_python, pip_install
 from cuvil_hw.frontend import opens_shapes
@@ -219,7 +219,7 @@ def compile_program(
     step("quantize")
     floats, program = program, quantize(program, chosen, calibration)
     step("make arithmetic integer")
-    make_integer(program, chosen, getattr(adapter, "integer_weights", False))
+    make_integer(program, chosen, isinstance(adapter, IntegerWeights) and adapter.integer_weights)
     step("divide between device and processor")
     parts = divide(program, adapter, profile)
     step("fuse layers")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cuvil_hw.build import BuildPlan
 from cuvil_hw.profile import Profile
@@ -74,9 +74,6 @@ class Adapter(Protocol):
         """Whether ops on floats before the integers of a quantized model, and after them, are the processor's: True
         where floats cost the target much more than integers. What `refuses` names is never the target's."""
 
-    # An adapter may also have `integer_weights = True`: it runs `linear` of floats and integer weights about as fast as
-    # of floats alone, so that weights stay as narrow as the model has them.
-
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
@@ -105,3 +102,13 @@ class Adapter(Protocol):
     def open(self, profile: Profile, interface: str) -> Device:
         """What the adapter's entry point in `cuvil.devices` gives for this profile as data; programs are run through
         that one, which imports no compiler. Raises ToolNotFound or CuvilError, never falls back."""
+
+
+@runtime_checkable
+class IntegerWeights(Protocol):
+    """What an adapter may have beside `Adapter`'s; one without it takes floats."""
+
+    @property
+    def integer_weights(self) -> bool:
+        """Whether the target runs `linear` of floats and integer weights about as fast as of floats alone: then
+        weights stay as narrow as the model has them."""

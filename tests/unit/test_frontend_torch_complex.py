@@ -59,6 +59,7 @@ NUMBERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "real assigned": (lambda x: both(assigned(z(x), x[0, :, 0])), (3, 4, 2)),
     "real scattered": (lambda x: both(torch.slice_scatter(z(x), x[:2, :, 1], 0, 1, 3)), (3, 4, 2)),
     "real sum": (lambda x: both(x.sum(0, dtype=torch.complex64)), (3, 4)),
+    "equal constants": (lambda x: x.round() == torch.tensor([1, 1j]), (40, 2)),
     "equal": (lambda x: z(x.round()) == 1j, (40, 2)),
 }
 TRANSFORMS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {

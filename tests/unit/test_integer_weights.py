@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 import cuvil
+from cuvil_hw.adapters.cpu.adapter import CpuAdapter
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
 from cuvil_hw.passes import run_pipeline
@@ -70,3 +71,16 @@ def test_the_pass_has_the_meaning_of_floats() -> None:
 def test_other_targets_take_floats() -> None:
     """They have no linear layer of floats and integers."""
     cuvil.compile(net(whole(np.int8, 30, 20), 1e-3, 0, True), "h100").close()
+
+
+@pytest.mark.needs("cc")
+@pytest.mark.parametrize("says", [None, False])
+def test_an_adapter_need_not_say_that_it_takes_integers(says: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if says is None:
+        monkeypatch.delattr(CpuAdapter, "integer_weights")
+    else:
+        monkeypatch.setattr(CpuAdapter, "integer_weights", says)
+    model, x = net(whole(np.int8, 30, 20), 1e-3, 0, True), floats(3, 30)
+    with cuvil.compile(model, "cpu") as program:
+        np.testing.assert_allclose(program(x), runtime(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
+        assert sum(len(data) for name, data in program.artifact.files.items() if "weights" in name) >= 4 * 30 * 20

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cuvil
+from cuvil_hw.adapters.base import Adapter, IntegerWeights
 from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime import registry
 
@@ -196,3 +197,10 @@ def test_the_documented_size_is_true() -> None:
     for name in ("lang.py", "adapter.py", "device.py", "toy-1.yaml"):
         assert f"`{name}` | {counts[name]} |" in document
     assert f"{sum(counts.values())} lines" in document
+
+
+def test_the_document_names_all_that_an_adapter_has() -> None:
+    document = (ROOT / "docs" / "add-a-target.md").read_text(encoding="utf-8")
+    names = {n for n in {**vars(Adapter), **vars(IntegerWeights), **Adapter.__annotations__} if not n.startswith("_")}
+    assert {"name", "lower", "float_ends", "integer_weights"} <= names
+    assert [n for n in sorted(names) if f"`{n}`" not in document] == []

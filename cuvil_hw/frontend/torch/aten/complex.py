@@ -315,7 +315,8 @@ def masked_fill(e: Emitter, z: Operand, mask: Value, value: Operand) -> Pair:
 
 @enter("eq.Tensor", "eq.Scalar")
 def equal(e: Emitter, a: Operand, b: Operand) -> Value:
-    dtype = next(e.type(v.re).dtype for v in (a, b) if isinstance(v, Pair))
+    held = [e.type(v.re).dtype if isinstance(v, Pair) else PARTS[v.dtype] for v in (a, b) if is_complex(v)]
+    dtype = "f64" if "f64" in held else held[0]
     out, e.results = e.out, (TensorType(e.out.shape, dtype),)
     a, b = pair(e, a), pair(e, b)
     re, im = (apply(e, ew.Equal(), x, y, dtype) for x, y in ((a.re, b.re), (a.im, b.im)))
