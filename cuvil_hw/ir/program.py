@@ -22,7 +22,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ops import base
 from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
-from cuvil_hw.ops.elementwise import LogicalNot
+from cuvil_hw.ops.elementwise import Cast, LogicalNot
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
 from cuvil_hw.ops.shape import BroadcastTo, Gather, Reshape, Transpose
 from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range
@@ -33,8 +33,20 @@ Array = npt.NDArray[Any]
 
 # Ops whose second operand are indices into the first.
 _INDEXING = (Gather, GatherElements, GatherND, ScatterElements, ScatterND)
-# Ops whose results hold the elements of their first operand, in another order or type.
+# Ops whose results hold the elements of their first operand, in another order.
 _SAME_ELEMENTS = tuple(level1.operation_class(op.mnemonic) for op in (Reshape, BroadcastTo, Transpose))
+_CAST = level1.operation_class(Cast.mnemonic)
+
+
+def _widens(operation: Operation) -> bool:
+    """Whether it converts integers to a type that holds all of them."""
+    if not isinstance(operation, _CAST):
+        return False
+    was, now = (level1.type_of(v).dtype for v in (operation.operands[0], operation.results[0]))
+    if not (dtypes.is_int(was) and dtypes.is_int(now)):
+        return False
+    (low, high), (least, most) = dtypes.int_range(was), dtypes.int_range(now)
+    return least <= low and high <= most
 
 
 class ConstantStore(Mapping[str, Array]):
@@ -163,10 +175,11 @@ class Builder:
         """Append `op` and return all its results. Raises ShapeError."""
         if self._active is not None and isinstance(op, _INDEXING) and not self._known_inside(op, inputs):
             inputs = (inputs[0], self._harmless(inputs[1], loc), *inputs[2:])
-        if isinstance(op, Gather) and len(inputs) == 2:
+        results = self._append(op, inputs, loc)
+        if isinstance(op, Gather | GatherElements | ScatterElements):
             extent = level1.type_of(inputs[0]).shape[op.axis]
             self.within(inputs[1], -extent, extent - 1)
-        return self._append(op, inputs, loc)
+        return results
 
     def _append(self, op: base.Op, inputs: Sequence[SSAValue], loc: str) -> tuple[SSAValue, ...]:
         operation = level1.create(op, inputs, loc)
@@ -202,8 +215,8 @@ class Builder:
     def within(self, indices: SSAValue, low: int, high: int) -> None:
         """Demand that elements of `indices` lie in [low, high] where they are the caller's own: else a call raises
         InputError. Computed ones are not looked at."""
-        while isinstance(indices.owner, _SAME_ELEMENTS):
-            indices = indices.owner.operands[0]
+        while isinstance(owner := indices.owner, Operation) and (isinstance(owner, _SAME_ELEMENTS) or _widens(owner)):
+            indices = owner.operands[0]
         if isinstance(indices, BlockArgument) and indices.owner is self.block and self._active is None:
             name, kind = self._inputs[indices.index]
             if dtypes.is_int(kind.dtype):

@@ -63,3 +63,44 @@ def test_computed_indices_and_branches_have_no_range() -> None:
         return torch.cond(i.sum() > 3, lambda: t[i] * 2, lambda: t[:2, None].expand(2, 2, 3) + 0)
 
     assert ranges(branches, TABLE, IDS) == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8])
+def test_indices_are_the_callers_through_a_wider_type(dtype: Any) -> None:
+    embedded = torch.nn.functional.embedding
+    assert ranges(lambda t, i: embedded(i.long().T, t), TABLE, IDS.to(dtype)) == (Range("args_1", 0, 4),)
+    assert ranges(lambda t, i: embedded((i.long() + 1).int(), t), TABLE, IDS.to(dtype) // 2) == ()
+    assert ranges(lambda t, i: embedded(i.to(torch.int32), t), TABLE, IDS) == ()  # wraps first
+
+
+@pytest.mark.parametrize("mode", ["sum", "max"])
+def test_bags(mode: Any) -> None:
+    def bags(t: Any, i: Any, starts: Any) -> Any:
+        return torch.nn.functional.embedding_bag(i, t, starts, mode=mode)
+
+    flat, starts = IDS.flatten(), torch.tensor([0, 2])
+    assert ranges(bags, TABLE, flat, starts) == (Range("args_1", 0, 4), Range("args_2", 0, 4))
+    with cuvil.compile(Call(bags), "cpu", example_inputs=(TABLE, flat, starts)) as program:
+        torch.testing.assert_close(program(TABLE, flat, starts), bags(TABLE, flat, starts))
+        for wrong in (-1, 5):
+            given = torch.tensor([1, wrong, 0, 3])
+            with pytest.raises(RuntimeError):
+                bags(TABLE, given, starts)
+            with pytest.raises(cuvil.InputError, match=f"{wrong} is given"):
+                program(TABLE, given, starts)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t, i: t.index_select(1, i.flatten()),
+        lambda t, i: t.gather(1, i),
+        lambda t, i: t.scatter(1, i, 1.0),
+        lambda t, i: t.scatter_add(1, i, t),
+        lambda t, i: t.scatter_reduce(1, i, t, "amax"),
+    ],
+)
+def test_where_pytorch_refuses_negative_indices(f: Any) -> None:
+    assert ranges(f, TABLE, IDS % 3) == (Range("args_1", 0, 2),)
+    with pytest.raises((RuntimeError, IndexError)):
+        f(TABLE, IDS % 3 - 1)

@@ -10,6 +10,7 @@ import torch
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.index import within
 from cuvil_hw.frontend.torch.aten.nn import matmul
 from cuvil_hw.frontend.torch.aten.reduce import reduced
 from cuvil_hw.frontend.torch.aten.shape import part
@@ -87,7 +88,9 @@ def embedding_bag(
 ) -> tuple[Value, None, None, None]:
     """Rows of `weight` summed, averaged or maximised bag by bag; bag i starts at offsets[i]. Empty bags give 0."""
     bags, wide = e.out.shape
+    within(e, indices, e.shape(weight)[0])
     count, rows = e.shape(indices)[0], e.op(Gather(0), weight, indices)
+    within(e, offsets, count + 1)
     if factors is not None:
         rows = e.op(ew.Mul(), rows, e.broadcast(e.reshape(factors, (count, 1)), (count, wide)))
     starts = part(e, offsets, 0, 0, bags)

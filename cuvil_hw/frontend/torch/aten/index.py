@@ -20,11 +20,15 @@ from cuvil_hw.types import TensorType
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", "mean": "add"}
 
 
-@converts("embedding")
-def embedding(e: Emitter, weight: Value, indices: Value, *_: object) -> Value:
+def within(e: Emitter, indices: Value, extent: int) -> None:
     """Negative indices, which other ops count from the end, are errors."""
     if not isinstance(indices, torch.Tensor):
-        e.builder.within(indices, 0, e.shape(weight)[0] - 1)
+        e.builder.within(indices, 0, extent - 1)
+
+
+@converts("embedding")
+def embedding(e: Emitter, weight: Value, indices: Value, *_: object) -> Value:
+    within(e, indices, e.shape(weight)[0])
     return e.op(Gather(0), weight, indices)
 
 
@@ -32,7 +36,9 @@ def embedding(e: Emitter, weight: Value, indices: Value, *_: object) -> Value:
 def index_select(e: Emitter, x: Value, dim: int, indices: Value) -> Value:
     if not e.shape(x):
         return x
-    return e.op(Gather(axis_of(dim, len(e.shape(x)))), x, e.reshape(indices, (e.type(indices).size,)))
+    axis = axis_of(dim, len(e.shape(x)))
+    within(e, indices, e.shape(x)[axis])
+    return e.op(Gather(axis), x, e.reshape(indices, (e.type(indices).size,)))
 
 
 def _chosen(e: Emitter, indices: Sequence[Value | None]) -> dict[int, Value]:
@@ -138,7 +144,9 @@ def _lines(e: Emitter, *values: Value) -> list[Value]:
 @converts("gather")
 def gather(e: Emitter, x: Value, dim: int, indices: Value, sparse_grad: bool) -> Value:
     x, indices = _lines(e, x, indices)
-    return e.reshape(e.op(ew.GatherElements(axis_of(dim, len(e.shape(x)))), x, indices), e.out.shape)
+    axis = axis_of(dim, len(e.shape(x)))
+    within(e, indices, e.shape(x)[axis])
+    return e.reshape(e.op(ew.GatherElements(axis), x, indices), e.out.shape)
 
 
 def scattered(e: Emitter, how: str, x: Value, dim: int, indices: Value, updates: Value) -> Value:
@@ -146,9 +154,11 @@ def scattered(e: Emitter, how: str, x: Value, dim: int, indices: Value, updates:
     if e.type(indices).size == 0:
         return x
     x, indices, updates = _lines(e, x, indices, updates)
-    for axis, size in enumerate(e.shape(indices)):
-        updates = part(e, updates, axis, 0, size)
-    op = ew.ScatterElements(how=how, axis=axis_of(dim, len(e.shape(x))))
+    for d, size in enumerate(e.shape(indices)):
+        updates = part(e, updates, d, 0, size)
+    axis = axis_of(dim, len(e.shape(x)))
+    within(e, indices, e.shape(x)[axis])
+    op = ew.ScatterElements(how=how, axis=axis)
     if e.out.dtype == "bool" and how != "none":
         e.refuse("a scatter that adds or multiplies booleans")
     return e.reshape(e.op(op, x, indices, updates), e.out.shape)
