@@ -7,15 +7,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.types import TensorType
 
-ORIGIN = "analytic (NumPy on the processor, a factor of a few either way)"
+ORIGIN = "analytic (NumPy on {}, a factor of a few either way)"
 # Layers: what one has a device for.
 HEAVY = frozenset({"conv", "conv_transposed", "linear", "mat_mul", "tree_walk"})
-# By `host` of a profile's settings: products a second, elements a second, seconds a call of NumPy. The first line from
-# integer linear and conv, quantize and softmax of cuvil_hw.ops on one core of a server; an Arm core of a board is about
-# a tenth of that by its clock and its width.
-RATES: Mapping[str, tuple[float, float, float]] = {"": (5e7, 2e8, 8e-6), "arm": (5e6, 2e7, 8e-5)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of NumPy on one core: `products` and `elements` a second, seconds a `call`."""
+
+    core: str
+    products: float
+    elements: float
+    call: float
+
+
+# By `host` of a profile's settings; "": it says nothing. The server's from integer linear and conv, quantize and
+# softmax of cuvil_hw.ops; the boards' are not measured but taken from it by clock and width of the cores.
+RATES: Mapping[str, Rates] = {
+    "": Rates("a server's core", 5e7, 2e8, 8e-6),
+    "arm": Rates("a 32-bit Arm core, by its clock", 5e6, 2e7, 8e-5),
+    "aarch64": Rates("a 64-bit Arm core, by its clock", 1e7, 4e7, 4e-5),
+}
+HOSTS = tuple(name for name in RATES if name)
+
+
+def rates(host: str) -> Rates:
+    """Raises CuvilError for a processor that isn't known."""
+    if host not in RATES:
+        raise CuvilError(f"settings.host: {host!r} is not one of {', '.join(HOSTS)}; leave it out for a server's core")
+    return RATES[host]
+
+
+def origin(host: str) -> str:
+    """What the seconds are taken from."""
+    return ORIGIN.format(rates(host).core)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +62,8 @@ class HostOp:
 
     def seconds(self, host: str) -> float:
         """For one sample of many."""
-        products, elements, call = RATES.get(host, RATES[""])
-        return self.products / products + self.elements / elements + (call if self.alone else 0.0)
+        core = rates(host)
+        return self.products / core.products + self.elements / core.elements + (core.call if self.alone else 0.0)
 
 
 def products(name: str, operands: Sequence[TensorType], attrs: Mapping[str, Any], size: int) -> int:
@@ -49,7 +78,7 @@ def products(name: str, operands: Sequence[TensorType], attrs: Mapping[str, Any]
 def entries(ops: Iterable[HostOp], host: str) -> list[dict[str, Any]]:
     """For a report, in order."""
     return [
-        {"where": o.where, "op": o.op, "layer": o.loc, "why": o.why, "seconds": o.seconds(host), "origin": ORIGIN}
+        {"where": o.where, "op": o.op, "layer": o.loc, "why": o.why, "seconds": o.seconds(host), "origin": origin(host)}
         for o in ops
     ]
 

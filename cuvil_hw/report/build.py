@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuvil_hw.host_work import ORIGIN
 from cuvil_hw.report.graph import Graph
 from cuvil_hw.report.report import SCHEMA, Report
 from cuvil_hw.runtime.host import HostProgram
@@ -63,7 +62,7 @@ def build_report(
                 "bound_cycles": choice.bound,
                 "gap": (choice.objective - choice.bound) / choice.objective if choice.objective > 0 else 0.0,
             },
-            **_speed(layers, choice.style, clock_hz, sum(step["seconds"] for step in host or ())),
+            **_speed(layers, choice.style, clock_hz, host or ()),
             # Layers that stream keep no intermediate results.
             "memory": None
             if choice.style == "spatial"
@@ -122,9 +121,11 @@ def _bottleneck(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"layer": slowest["name"], "cycles": slowest["cycles"], "origin": slowest["origin"]}
 
 
-def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float, host_s: float) -> dict[str, Any]:
-    """Latency of one inference and inferences per second, with the `host_s` seconds that the processor takes for each:
-    it prepares samples before the device gets them, and finishes them after."""
+def _speed(
+    layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float, host: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Latency of one inference and inferences per second, with the seconds that the steps of the processor take for
+    each: it prepares samples before the device gets them, and finishes them after."""
     origin = ANALYTIC if all(layer["origin"] == ANALYTIC for layer in layers) else "mixed, see layers"
     total = sum(layer["cycles"] for layer in layers)
     slowest = max((layer["cycles"] for layer in layers), default=0)
@@ -133,8 +134,10 @@ def _speed(layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float, hos
         interval = slowest
     else:
         words, interval = "sum of all layers, which run one after another", total
+    host_s = sum(step["seconds"] for step in host)
     if host_s:
-        words, origin = f"{words}; and the processor's ops", f"{origin}; with the processor, {ORIGIN}"
+        estimates = ", ".join(dict.fromkeys(step["origin"] for step in host))
+        words, origin = f"{words}; and the processor's ops", f"{origin}; with the processor, {estimates}"
     seconds = interval / clock_hz + host_s
     return {
         "latency": {"cycles": total, "seconds": total / clock_hz + host_s, "note": words, "origin": origin},

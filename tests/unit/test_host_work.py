@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 import cuvil
-from cuvil_hw.host_work import RATES
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.host_work import HOSTS, RATES, HostOp, entries
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import Linear, TreeWalk
 from cuvil_hw.partition import split
+from cuvil_hw.profile import builtin_profiles
 from cuvil_hw.types import TensorType
 
 pytestmark = pytest.mark.needs("ortools")
@@ -39,8 +41,7 @@ def test_report_and_check_name_a_layer_on_the_processor_and_count_its_time() -> 
     assert warning.startswith("warning: 1 layer on the processor, not on the device: linear ")
     assert "f64" in warning
     seconds = sum(step["seconds"] for step in report["host"])
-    products, _, _ = RATES["arm"]
-    assert seconds >= 32 * 400 / products
+    assert seconds >= 32 * 400 / RATES["arm"].products
     speed = report["throughput"]
     assert 1 / speed["inferences_per_s"] == pytest.approx(1 / speed["device_inferences_per_s"] + seconds)
     assert "processor" in speed["origin"]
@@ -70,3 +71,18 @@ def test_work_of_trees_counts_every_tree_and_level() -> None:
     assert (host.op, host.loc, host.why, host.where) == ("tree_walk", "forest", "no trees", "after")
     assert host.products == 10 * 6 * 100
     assert host.seconds("arm") == pytest.approx(10 * host.seconds(""), rel=0.01)
+
+
+def test_the_processor_of_every_board_is_known_and_named() -> None:
+    step = HostOp("after", "linear", "", "", 10**6, 10**3, True)
+    seconds = {}
+    for host in ("", *HOSTS):
+        (entry,) = entries([step], host)
+        seconds[host] = entry["seconds"]
+        assert RATES[host].core in entry["origin"]
+    assert seconds[""] < seconds["aarch64"] < seconds["arm"]
+    boards = {p.name: p.settings.get("host") for p in builtin_profiles() if p.adapter == "zynq"}
+    assert set(boards.values()) <= set(HOSTS)
+    assert boards["kv260"] == "aarch64"
+    with pytest.raises(CuvilError, match="'riscv' is not one of arm, aarch64"):
+        step.seconds("riscv")

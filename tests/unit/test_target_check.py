@@ -48,6 +48,7 @@ EXTENDS = "schema: cuvil-profile/1\nname: mine\nextends: {}\nsettings:\n  {}\n"
             "settings.dps: adapter zynq has no such setting; did you mean dsp? (known: axi_stream",
         ),
         ("pynq-z2", "dsp: dsp48", "settings.dsp: 'dsp48' is not one of dsp48e1, dsp48e2, dsp58"),
+        ("pynq-z2", "host: aarch46", "settings.host: 'aarch46' is not one of arm, aarch64"),
         ("pynq-z2", "axi_stream_bits: true", "settings.axi_stream_bits: True is not one of 8, 16"),
         ("pynq-z2", "precision: 8", "settings.precision: 8 is not text"),
         ("pynq-z2", "opt_level: 4", "settings.opt_level: 4 is not one of 0, 1, 2, 3"),

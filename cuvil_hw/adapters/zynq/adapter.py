@@ -13,6 +13,7 @@ from cuvil_hw.adapters.zynq.device import INTERFACES, open_device
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.build import BuildPlan
+from cuvil_hw.host_work import HOSTS
 from cuvil_hw.profile import Profile
 from cuvil_hw.runtime.device import Device
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -30,7 +31,7 @@ class ZynqAdapter(Streaming):
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "dsp": tuple(FABRICS),
         "axi_stream_bits": STREAM_BITS,
-        "host": str,
+        "host": HOSTS,
     }
 
     def fabric(self, profile: Profile) -> Fabric:
