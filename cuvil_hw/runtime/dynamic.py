@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from cuvil_hw.errors import CuvilError, DeviceError, InputError
 from cuvil_hw.quoting import visible, xml
@@ -26,6 +26,7 @@ from cuvil_hw.shapes.domain import bind
 
 # Programs compiled on demand that are kept; the one used longest ago goes. Its build stays in the cache on disk.
 KEEP = 16
+T = TypeVar("T")
 Compiler = Callable[[Mapping[str, int]], Artifact]
 
 
@@ -176,15 +177,11 @@ class DynamicExecutable:
         refusal = self.program.domain.refusal(sizes)
         if refusal is not None:
             raise InputError(f"{self.name}: {refusal}")
-        slot = self._slot(sizes)
-        with slot.gate.inside():
-            return Executable(self._made(slot)[0], self.interface)
+        return self._inside(sizes, lambda artifact, _: Executable(artifact, self.interface))
 
     def open(self) -> None:
         """Open the device with the first program now. Raises as `Executable.open` does."""
-        slot = self._slot(_sizes(next(iter(self._slots))))
-        with slot.gate.inside():
-            self._made(slot)[1].open()
+        self._inside(_sizes(next(iter(self._slots))), lambda _, executable: executable.open())
 
     def close(self) -> None:
         """Wait for calls that are running in other threads, then free every device. May be called twice."""
@@ -225,12 +222,17 @@ class DynamicExecutable:
             return self._run_parts(sizes, dim, arrays, any(map(is_tensor, values.values())))
 
     def _run(self, sizes: dict[str, int], values: Mapping[str, Any]) -> Run:
+        return self._inside(sizes, lambda _, executable: executable.run(dict(values)))
+
+    def _inside(self, sizes: Mapping[str, int], use: Callable[[Artifact, Executable], T]) -> T:
+        """`use` of the program of these sizes, which is neither dropped nor shut meanwhile. Raises as `_slot`, `_made`
+        and `use` do."""
         while True:
             slot = self._slot(sizes)
             with slot.gate.inside():
                 if not slot.gate.closed:
-                    return self._made(slot)[1].run(dict(values))
-            # It was dropped between being found and being entered: find another.
+                    return use(*self._made(slot))
+            # It was shut between being found and being entered: find another.
 
     def _run_parts(self, sizes: dict[str, int], dim: str, arrays: Mapping[str, Array], tensors: bool) -> Run:
         cuts = parts(sizes[dim], self._beside(sizes, dim))
@@ -266,14 +268,15 @@ class DynamicExecutable:
         return f"nearest are {shown}; compile it again with this size among Dim(…, sizes=…)"
 
     def _slot(self, sizes: Mapping[str, int]) -> _Slot:
-        """The slot of these sizes, new if need be. It isn't dropped while somebody is inside its gate. Raises
-        DeviceError after `close`."""
+        """The slot of these sizes, new if need be, its gate open. It isn't dropped while somebody is inside its gate.
+        Raises DeviceError after `close`."""
         with self._state:
             if self._closed:
                 raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
             self._turn += 1
             slot = self._slots.setdefault(self.program.domain.key(sizes), _Slot(dict(sizes), False))
             slot.turn = self._turn
+            slot.gate.closed = False  # `_free` closed it, under this lock, and is done with it or was interrupted
             self._drop(slot)
             return slot
 
@@ -301,8 +304,8 @@ class DynamicExecutable:
     def _shut_others(self, mine: _Slot) -> None:
         with self._state:
             for slot in self._slots.values():
-                if slot is not mine and slot.gate.idle():
-                    _shut(slot)
+                if slot is not mine:
+                    _free(slot)
 
     def _drop(self, mine: _Slot) -> None:
         """Free the programs compiled on demand beyond KEEP, the one used longest ago first, and forget sizes that could
@@ -312,9 +315,10 @@ class DynamicExecutable:
         for _, key in sorted(spare):
             slot = self._slots[key]
             if slot.artifact is None or extra > 0:
-                extra -= slot.artifact is not None
-                slot.gate.closed = True
-                _shut(self._slots.pop(key))
+                had = slot.artifact is not None
+                if _free(slot):
+                    extra -= had
+                    del self._slots[key]
 
     def __enter__(self) -> DynamicExecutable:
         return self
@@ -344,6 +348,16 @@ def restore(artifact: Artifact, interface: str | None) -> DynamicExecutable:
 def _sizes(key: str) -> dict[str, int]:
     """The inverse of Domain.key."""
     return {name: int(size) for name, _, size in (part.partition("=") for part in key.split(","))}
+
+
+def _free(slot: _Slot) -> bool:
+    """Shut the program, unless somebody is inside: then False. Its gate stays closed until the slot is found again."""
+    slot.gate.closed = True  # first: who enters from here on sees it and leaves
+    if not slot.gate.idle():
+        return False
+    with slot.lock:
+        _shut(slot)
+    return True
 
 
 def _shut(slot: _Slot) -> None:
