@@ -14,6 +14,7 @@ import typer
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array, show_table
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.quoting import visible
+from cuvil_hw.report.file import write_bytes
 
 if TYPE_CHECKING:
     from cuvil_hw.report.report import Report
@@ -62,7 +63,7 @@ def gate(
         raise typer.BadParameter("--min-accuracy and --expect are of what the program gives for an --input")
     if min_accuracy is None and not expect and min_throughput is None and not max_use:
         raise typer.BadParameter("nothing to test: give --min-accuracy, --expect, --min-throughput or --max-use")
-    limits = dict(map(parse_use, max_use or ()))
+    limits = parse_uses(max_use or ())
     check_outputs([junit], [program, labels, *(inputs or ()), *(expect or ())])
     loaded = load(program, interface)
     try:
@@ -94,6 +95,16 @@ def gate(
             console().print(f"written: {junit}", markup=False, soft_wrap=True)
     if not all(c.passed for c in found):
         raise typer.Exit(1)
+
+
+def parse_uses(texts: Sequence[str]) -> dict[str, float]:
+    """The share by resource. Raises BadParameter, also for a resource that is named twice."""
+    limits: dict[str, float] = {}
+    for axis, limit in map(parse_use, texts):
+        if axis in limits:
+            raise typer.BadParameter(f"--max-use names {axis} twice; give one share of it")
+        limits[axis] = limit
+    return limits
 
 
 def parse_use(text: str) -> tuple[str, float]:
@@ -144,7 +155,4 @@ def write_junit(path: Path, program: str, found: Sequence[Check]) -> None:
         case = ElementTree.SubElement(suite, "testcase", classname=visible(program), name=visible(c.name))
         if not c.passed:
             ElementTree.SubElement(case, "failure", message=f"{c.got}, asked: {c.wanted}")
-    try:
-        ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as e:
-        raise CuvilError(f"{path}: could not be written: {e.strerror or e}; choose another place") from e
+    write_bytes(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

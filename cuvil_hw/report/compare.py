@@ -13,6 +13,7 @@ from cuvil_hw.report import words
 from cuvil_hw.report.text import Table
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.evaluation import ranked
 from cuvil_hw.runtime.executable import Executable
 
 MOST = 120  # characters of an error in a row
@@ -104,7 +105,7 @@ def run(
             continue
         first = first or results
         difference, equal = difference_of(first, results)
-        right = None if labels is None else accuracy(results.outputs[0], labels)
+        right = None if labels is None else ranked(results.outputs[0], labels, (1,))[1]
         found.append(
             replace(
                 row,
@@ -137,17 +138,6 @@ def difference_of(first: Results, other: Results) -> tuple[float | None, bool | 
     if not (first.integers and other.integers):
         return largest, None
     return largest, all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
-
-
-def accuracy(scores: Array, labels: Array) -> float:
-    """Share of rows of `scores` (N, …) whose largest element, counted through the row, is the label. Raises
-    InputError."""
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or scores.ndim < 2 or len(labels) != len(scores):
-        raise InputError(
-            f"labels of {labels.dtype} {labels.shape} for outputs of shape {scores.shape}; give one whole number, the "
-            "class, for each sample"
-        )
-    return float((scores.reshape(len(scores), -1).argmax(axis=1) == labels).mean())
 
 
 def table(rows: Sequence[Row]) -> Table:

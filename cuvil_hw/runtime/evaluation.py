@@ -32,7 +32,8 @@ class Noise:
     same: int = 0
 
     def add(self, wanted: Array, got: Array) -> None:
-        """Elements that aren't finite count where they differ only, as errors of the size of the signal."""
+        """Elements that aren't finite count where they differ only: then the noise is infinite, -99 dB. A NaN is no
+        largest element."""
         a, b = np.asarray(wanted, np.float64), np.asarray(got, np.float64)
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
@@ -42,11 +43,11 @@ class Noise:
             self.noise = math.inf
         if a.ndim and a.size:
             self.rows += 1
-            self.same += int(a.argmax() == b.argmax())
+            self.same += int(a.argmax() == b.argmax() and not (np.isnan(a).any() or np.isnan(b).any()))
 
     @property
     def decibels(self) -> float | None:
-        """Signal to noise; None: no difference at all."""
+        """Signal to noise; None: no difference at all; -99: no signal, or infinite noise."""
         if not self.noise:
             return None
         return round(10 * math.log10(self.signal / self.noise), 2) if self.signal and self.noise < math.inf else -99.0
@@ -93,8 +94,7 @@ def evaluate(
     count = len(stacks[0])
     outputs, seconds = _run(program, stacks, count)
     floats = _floats(program.outputs, stacks, reference, built_in)
-    scores = outputs[0].reshape(count, -1)
-    right = _ranked(scores, labels, top) if labels is not None else {}
+    right = ranked(outputs[0], labels, top) if labels is not None else {}
     noise = {p.name: Noise() for p in program.outputs}
     for i, wanted in enumerate(floats or ()):
         for total, a, b in zip(noise.values(), wanted, outputs, strict=True):
@@ -102,7 +102,7 @@ def evaluate(
     first = noise[program.outputs[0].name]
     by_float = None
     if floats is not None and labels is not None:
-        by_float = _ranked(np.stack([np.asarray(w[0]).reshape(-1) for w in floats]), labels, (1,))[1]
+        by_float = ranked(np.stack([w[0] for w in floats]), labels, (1,))[1]
     ranges = {r["name"]: (r["lo"], r["hi"]) for r in program.report.get("quantization", {}).get("inputs", ())}
     known = [(p.name, s) for p, s in zip(program.inputs, stacks, strict=True) if p.name in ranges]
     beyond = {name: _beyond(stack, *ranges[name]) for name, stack in known}
@@ -177,16 +177,19 @@ def _stacks(ports: Sequence[Port], data: Any) -> list[Array]:
 
 
 def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list[Array], float]:
-    """(N, *shape) of every output, and the device's time."""
+    """(N, *shape) of every output, and the device's time. What the program writes into its inputs is let go."""
     ports = [*program.inputs, *program.outputs]
     together = not program.state and all(p.shape[:1] == (1,) for p in ports)
     step = CHUNK if together else 1
+    written = {w.input for w in program.artifact.manifest.calling.writes}
     program.reset()
     parts: list[Sequence[Array]] = []
     seconds = 0.0
     for start in range(0, count, step):
-        given = [s[start : start + step] for s in stacks]
-        ready = [g.reshape(-1, *p.shape[1:]) if together else g[0] for p, g in zip(program.inputs, given, strict=True)]
+        parted = zip(program.inputs, (s[start : start + step] for s in stacks), strict=True)
+        given = [np.array(s) if p.name in written else s for p, s in parted]
+        pairs = zip(program.inputs, given, strict=True)
+        ready = [g.reshape(-1, *p.shape[1:]) if together else g[0, ...] for p, g in pairs]
         run = program.run(dict(zip((p.name for p in program.inputs), ready, strict=True)))
         parts.append([o if together else o[None] for o in map(np.asarray, run.outputs)])
         seconds += run.device_seconds
@@ -197,34 +200,64 @@ def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list
 def _floats(
     ports: Sequence[Port], stacks: Sequence[Array], reference: Any, built_in: Reference | None
 ) -> list[Sequence[Array]] | None:
-    """What the float model gives for each sample: by `reference` (a function of the inputs, or outputs as arrays)."""
+    """What the float model gives for each sample: by `reference` (a function of the inputs, or outputs as arrays).
+    Raises InputError when that isn't one array for each output, and one sample for each of `stacks`."""
     if reference is None and built_in is None:
         return None
+    count = len(stacks[0])
     if reference is not None and not callable(reference):
         arrays = reference if isinstance(reference, tuple) else (reference,)
-        columns = [np.asarray(a).reshape(-1, *p.shape) for a, p in zip(arrays, ports, strict=True)]
-        return list(zip(*columns, strict=True))
+        return list(zip(*_references(arrays, ports, (count,)), strict=True))
     if reference is None:
         assert built_in is not None
         return list(built_in(zip(*stacks, strict=True)))
     found: list[Sequence[Array]] = []
     for sample in zip(*stacks, strict=True):
-        result = reference(*sample)
+        result = reference(*(np.array(s) for s in sample))  # it may write into them
         results = result if isinstance(result, tuple | list) else (result,)
-        found.append([np.asarray(r).reshape(p.shape) for r, p in zip(results, ports, strict=True)])
+        found.append(_references(results, ports, ()))
     return found
 
 
-def _ranked(scores: Array, labels: Any, top: Sequence[int]) -> dict[int, float]:
-    """Share of rows whose label is among the k largest, for k = 1 and each k of `top` that is less than the classes."""
+def _references(values: Sequence[Any], ports: Sequence[Port], lead: tuple[int, ...]) -> list[Array]:
+    """(*lead, *shape) for each output; dimensions of 1 may be left out or added. Raises InputError."""
+    if len(values) != len(ports):
+        names = ", ".join(p.name for p in ports)
+        raise InputError(f"reference has {len(values)} outputs; the program has {len(ports)}: {names}")
+    found = []
+    for value, port in zip(values, ports, strict=True):
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as e:  # ragged lists, tensors with gradients
+            raise InputError(f"reference for output {port.name!r} is no array: {e}") from e
+        wanted = (*lead, *port.shape)
+        same = [n for n in array.shape[len(lead) :] if n != 1] == [n for n in port.shape if n != 1]
+        if array.shape[: len(lead)] != lead or not same or array.dtype.kind not in "biuf":
+            samples = f", a row for each of {lead[0]} samples" if lead else ""
+            raise InputError(
+                f"reference for output {port.name!r} is {array.dtype} {array.shape}, expected numbers {wanted}{samples}"
+            )
+        found.append(array.reshape(wanted))
+    return found
+
+
+def ranked(scores: Array, labels: Any, top: Sequence[int]) -> dict[int, float]:
+    """Share of rows of `scores` (N, …) whose label is among the k largest elements, counted through the row, for k = 1
+    and each k of `top` that is less than the classes. Rows with NaN are never right. `labels`: (N,) integers. Raises
+    InputError."""
     wanted = np.asarray(labels)
-    if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or len(wanted) != len(scores) or scores.shape[1] < 2:
+    classes = math.prod(scores.shape[1:])
+    one_each = wanted.ndim == 1 and wanted.dtype.kind in "iu" and scores.shape[:1] == wanted.shape
+    if not one_each or not len(wanted) or classes < 2:
         raise InputError(
             f"labels of {wanted.dtype} {wanted.shape} for scores of shape {scores.shape}; give one whole number, the "
             "class, for each sample"
         )
+    scores = scores.reshape(len(wanted), classes)
     own = np.take_along_axis(scores, np.clip(wanted, 0, scores.shape[1] - 1)[:, None].astype(np.int64), axis=1)
     at = np.arange(scores.shape[1])
     ahead = ((scores > own) | ((scores == own) & (at < wanted[:, None]))).sum(axis=1)  # the first of equals counts
     valid = (wanted >= 0) & (wanted < scores.shape[1])
+    if scores.dtype.kind == "f":
+        valid &= ~np.isnan(scores).any(axis=1)
     return {k: float(((ahead < k) & valid).mean()) for k in sorted({1, *top}) if k < scores.shape[1] or k == 1}

@@ -247,7 +247,8 @@ class Executable:
         `labels`: (N,) the class of each sample, for accuracies by the first output; `top`: "among the k largest", for
         each k. `reference`: what floats give, as a function of the inputs (such as the PyTorch model, on arrays) or as
         arrays; None: the float model itself where the program comes from `cuvil.compile` and was quantized there.
-        State starts anew. Raises InputError for data and labels that don't fit, and as `run` does."""
+        A row of scores with NaN is never right. State starts anew; `data` stays as it is, also where the model writes
+        into its inputs. Raises InputError for data, labels and references that don't fit, and as `run` does."""
         return evaluation.evaluate(self, data, labels, reference, top, self.float_model)
 
     def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,6 +264,7 @@ class Executable:
         """The same program with a device and a state of its own, which starts from what this one's is now."""
         twin = Executable(self.artifact, self.interface)
         twin._kept = dict(self._kept)
+        twin.float_model = self.float_model
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Executable:

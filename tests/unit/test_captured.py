@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import cuvil  # noqa: E402
 from cuvil_hw import api, decorator  # noqa: E402
-from cuvil_hw.frontend.python.captured import digest  # noqa: E402
+from cuvil_hw.frontend.python.captured import digest, fingerprint  # noqa: E402
 from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.unit.captured_random import HEADER, KINDS, loaded, stale  # noqa: E402
 
@@ -156,3 +156,15 @@ def test_digests_of_large_arrays_tell_changes_apart() -> None:
             changed.append(other)
     assert len({digest(v) for v in changed}) == len(changed)
     assert digest(values) == digest(values.copy())
+
+
+@pytest.mark.parametrize("shape", [0, (3, 0), 2, ()])
+def test_arrays_of_objects_are_told_apart_by_what_they_hold(shape) -> None:
+    def of(array):
+        return fingerprint(array, {})
+
+    one, other = np.full(shape, 1, object), np.full(shape, 2, object)
+    assert of(one) == of(one.copy())
+    assert (of(one) == of(other)) == (one.size == 0)
+    pair = np.zeros(1, [("a", object), ("b", "i4")])
+    assert of(pair[0]) == of(pair.copy()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ import torch
 
 import cuvil
 from cuvil_hw.cli.main import FAILED, USAGE, main
+from cuvil_hw.runtime import files
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,7 @@ def test_what_holds_and_what_does_not(folder: Path, capsys: pytest.CaptureFixtur
         (["--labels", "y.npy", "--min-accuracy", "0.5"], USAGE, "for an --input"),
         (["--max-use", "lut"], USAGE, "expected a resource and a share of it"),
         (["--max-use", "lut=1.5"], USAGE, "expected a resource and a share of it"),
+        (["--max-use", "lut=0", "--max-use", "lut=1"], USAGE, "names lut twice"),
         (["--max-use", "cores=0.5"], FAILED, "the target has no such resource; it has lut, ff, "),
         (["--input", "x.npy", "--expect", "out.npy", "--expect", "out.npy"], FAILED, "has 1 outputs"),
         (["--max-use", "lut=0.5", "--junit", "p.cuvil"], USAGE, "would be overwritten"),
@@ -87,3 +90,20 @@ def test_wrong_usage(
     got, _, err = run(folder, capsys, *arguments)
     assert got == code
     assert said in " ".join(err.replace("│", " ").split())
+
+
+def test_a_junit_file_appears_whole_or_stays(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "out.xml"
+    kept.write_text("before")
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", full)
+    code, _, err = run(folder, capsys, "--max-use", "lut=1", "--junit", str(kept))
+    assert code == FAILED
+    assert "could not be written" in " ".join(err.split())
+    assert kept.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [kept]

@@ -21,6 +21,7 @@ from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ProfileError
 from cuvil_hw.quant import calibrate
 from cuvil_hw.report import compare
 from cuvil_hw.runtime import artifact
+from cuvil_hw.runtime.evaluation import ranked
 from cuvil_hw.runtime.executable import Executable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +141,7 @@ def test_runs_are_compared_with_the_first(programs: dict[str, Executable], monke
 @pytest.mark.parametrize("labels", [np.zeros(3, int), np.zeros((40, 1), int), np.zeros(40)])
 def test_labels_are_classes(labels: np.ndarray[Any, Any]) -> None:
     with pytest.raises(InputError, match="one whole number, the class, for each sample"):
-        compare.accuracy(np.zeros((40, 3), np.float32), labels)
+        ranked(np.zeros((40, 3), np.float32), labels, (1,))
 
 
 def test_infinities_and_nan_differ_from_numbers_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 import cuvil
 from cuvil_hw.errors import InputError
+from cuvil_hw.runtime.evaluation import Noise, ranked
 from tests.conformance.quantized_networks import sqnr
 
 pytestmark = pytest.mark.needs("gcc", "ortools")
@@ -136,3 +138,64 @@ def test_evaluate_names_inputs_of_another_scale_than_in_calibration(factor: floa
     warnings = compiled(factor).evaluate(X).warnings
     assert any(what in w for w in warnings)
     assert any("signal to noise" in w for w in warnings)
+
+
+class Doubling(nn.Module):
+    """Writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.mul_(2))
+
+
+def test_evaluate_leaves_data_that_the_model_writes_into() -> None:
+    x = RNG.normal(size=(32, 4)).astype(np.float32)
+    model, kept = Doubling().eval(), x.copy()
+
+    def floats(a: np.ndarray[Any, Any]) -> torch.Tensor:
+        return model(torch.from_numpy(a)).detach()
+
+    program = cuvil.compile(model, "cpu", torch.zeros(1, 4), x.copy(), "int8")
+    assert isinstance(program, cuvil.Executable)
+    by_itself = program.evaluate(x).sqnr_db["out0"]
+    assert by_itself is not None
+    assert by_itself > 30
+    assert program.evaluate(x, reference=floats).sqnr_db["out0"] == pytest.approx(by_itself, abs=0.05)
+    assert np.array_equal(x, kept)
+    x.flags.writeable = False
+    assert program.evaluate(x).sqnr_db["out0"] == by_itself
+    assert copy(program).evaluate(x).sqnr_db["out0"] == by_itself
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (np.zeros((47, 5)), r"float64 \(47, 5\), expected numbers \(48, 1, 5\), a row for each of 48 samples"),
+        (np.zeros((49, 5)), "a row for each of 48 samples"),
+        (np.zeros((5, 48)), "a row for each of 48 samples"),
+        ((np.zeros((48, 5)), np.zeros((48, 5))), "has 2 outputs; the program has 1: out0"),
+        (np.full((48, 5), "a"), "expected numbers"),
+        (lambda x: [x, x], "has 2 outputs"),
+        (lambda x: np.zeros(4), r"\(4,\), expected numbers \(1, 5\)"),
+        (lambda x: [[0.0] * 5, [0.0]], "has 2 outputs"),
+        (lambda x: ([[0.0], [0.0, 1.0]],), "is no array"),
+    ],
+)
+def test_a_reference_that_does_not_fit_is_refused(reference: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        compiled().evaluate(X, reference=reference)
+
+
+def test_what_is_not_a_number_is_no_right_answer() -> None:
+    scores = np.array([[np.nan] * 3, [5, np.nan, 0], [5, 1, 0], [np.inf, 1, 0]], np.float32)
+    assert ranked(scores, np.zeros(4, int), (1, 2)) == {1: 0.5, 2: 0.5}
+    total = Noise()
+    total.add(scores[2], scores[1])
+    assert (total.decibels, total.same_largest) == (-99.0, 0.0)
+    total = Noise()
+    total.add(scores[3], scores[3])
+    assert (total.decibels, total.same_largest) == (None, 1.0)

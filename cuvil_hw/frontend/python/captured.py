@@ -48,7 +48,9 @@ def fingerprint(value: Any, seen: Kept, deep: bool = False) -> Any:
     if isinstance(value, torch.Tensor):
         return _tensor(value)
     if isinstance(value, np.ndarray | np.generic):
-        return "array", value.shape, str(value.dtype), _objects(value, seen, deep) or digest(np.asarray(value))
+        array = np.asarray(value)
+        content = _objects(array, seen, deep) if array.dtype.hasobject else digest(array)
+        return "array", array.shape, str(array.dtype), content
     wrapped = getattr(value, "__dict__", {}).get("__cuvil_wrapped__")
     if wrapped is not None:
         return "compiled", fingerprint(wrapped, seen, deep)
@@ -175,11 +177,9 @@ def _function(function: types.FunctionType, seen: Kept, deep: bool) -> Any:
     return "function", id(function.__code__), tuple(fingerprint(p, seen, deep) for p in (*parts, kept))
 
 
-def _objects(value: Any, seen: Kept, deep: bool) -> Any:
+def _objects(array: np.ndarray[Any, Any], seen: Kept, deep: bool) -> Any:
     """Of an array of Python objects."""
-    if value.dtype.hasobject and isinstance(value, np.ndarray):
-        return tuple(fingerprint(v, seen, deep) for v in value.reshape(-1).tolist())
-    return None
+    return tuple(fingerprint(v, seen, deep) for v in array.reshape(-1).tolist())
 
 
 def _tensor(tensor: torch.Tensor) -> Any:
