@@ -19,7 +19,6 @@ from cuvil_hw.ir.program import parse
 from cuvil_hw.runtime import artifact, dynamic
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
-from cuvil_hw.runtime.gate import Gate
 from cuvil_hw.runtime.split import parts
 
 Nodes = list[onnx.NodeProto]
@@ -334,89 +333,6 @@ def test_a_size_is_compiled_once_however_many_wait_and_old_ones_go(monkeypatch: 
     assert program.sizes == ({"N": 1}, {"N": 5}, {"N": 7})  # 6 was used longest ago; 1 is listed
     program(draw(6, 3))
     assert compiled == [5, 6, 7, 6]
-
-
-@pytest.mark.parametrize("enter", ["run", "at"])
-def test_a_program_is_not_dropped_under_who_has_just_found_it(enter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread enters between the look whether anybody is inside and the drop."""
-    monkeypatch.setattr(dynamic, "KEEP", 1)
-    net = model([node("Mul", "x,x", "y")], {"x": ["n", 3]}, 1, {})
-    program = cuvil.compile(net, "cpu", shapes={"n": cuvil.Dim("N", 1, 64, sizes=(1,))})
-    assert isinstance(program, DynamicExecutable)
-    x = draw(2, 3)
-    program(x)
-    found, go, entered, leave = (threading.Event() for _ in range(4))
-    slot_of, made, idle = program._slot, program._made, Gate.idle
-    results: list[Any] = []
-
-    def slot(sizes: Mapping[str, int]) -> Any:
-        got = slot_of(sizes)
-        if threading.current_thread() is late and not found.is_set():
-            found.set()
-            assert go.wait(30)
-        return got
-
-    def inside(slot: Any) -> Any:
-        if threading.current_thread() is late:
-            entered.set()
-            assert leave.wait(30)
-        return made(slot)
-
-    def looked(gate: Any) -> bool:
-        was = idle(gate)
-        if gate is mine and not go.is_set():
-            go.set()
-            assert entered.wait(30)
-        return was
-
-    mine = program._slots["N=2"].gate
-    monkeypatch.setattr(program, "_slot", slot)
-    monkeypatch.setattr(program, "_made", inside)
-    monkeypatch.setattr(Gate, "idle", looked)
-
-    def call() -> None:
-        results.append(program(x) if enter == "run" else program.at(N=2)(x))
-
-    late = threading.Thread(target=call)
-    late.start()
-    assert found.wait(30)
-    program(draw(3, 3))
-    assert "N=2" in program._slots  # somebody is inside
-    leave.set()
-    late.join(30)
-    assert [np.array_equal(r, x * x) for r in results] == [True]
-    program.close()
-
-
-def test_nobody_enters_a_program_that_was_dropped_or_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic, "KEEP", 1)
-    net = model([node("Mul", "x,x", "y")], {"x": ["n", 3]}, 1, {})
-    program = cuvil.compile(net, "cpu", shapes={"n": cuvil.Dim("N", 1, 64, sizes=(1,))})
-    assert isinstance(program, DynamicExecutable)
-    program(draw(2, 3))
-    old, slot_of, found = program._slots["N=2"], program._slot, []
-    program(draw(3, 3))
-    assert old.gate.closed
-    assert old.executable is None
-
-    def stale(sizes: Mapping[str, int]) -> Any:
-        found.append(sizes)
-        return old if len(found) == 1 else slot_of(sizes)
-
-    monkeypatch.setattr(program, "_slot", stale)
-    x = draw(2, 3)
-    assert np.array_equal(program.at(N=2)(x), x * x)
-    assert len(found) == 2
-    found.clear()
-    program.open()
-    assert len(found) == 2
-    assert old.executable is None
-    program._slots["N=1"].gate.closed = True  # left so by an interrupt
-    program(draw(1, 3))
-    found.clear()
-    program.close()
-    with pytest.raises(DeviceError, match="is closed"):
-        program.at(N=2)
 
 
 def test_a_fabric_runs_what_was_compiled_ahead() -> None:
