@@ -97,7 +97,7 @@ def compare(
     if json:
         print_json({"programs": side_by_side.to_json(rows)})
     else:
-        show_table(*side_by_side.table(rows))
+        show_table(*side_by_side.table(rows), split=True)
     if any(row.error for row in rows):
         raise typer.Exit(1)
 

@@ -176,7 +176,7 @@ def compile_several(
     if json:
         print_json({"artifacts": written, "programs": compare.to_json(rows)})
     else:
-        show_table(*compare.table(rows))
+        show_table(*compare.table(rows), split=True)
         out = console()
         for path in written.values():
             out.print(f"artifact: {path}", markup=False, soft_wrap=True)

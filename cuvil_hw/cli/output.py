@@ -49,6 +49,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+_SHORT = 24  # characters of a text that isn't folded in a table that may be split
 # How the Python interface spells what the command line has as options, longest first.
 _AS_OPTIONS = tuple(
     (re.compile(pattern), option)
@@ -127,8 +128,11 @@ def console() -> Console:
     return _Visible(highlight=False, quiet=_said.quiet)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] = ()) -> None:
-    """A table. Off a terminal its rows stay whole lines, so that other programs can read them."""
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool] = (), *, split: bool = False
+) -> None:
+    """A table. Off a terminal its rows stay whole lines, so that other programs can read them. `split`: on a narrow
+    terminal it becomes several, each with the first column."""
     numeric = numeric or [False] * len(columns)
     out = console()
     if _said.quiet:
@@ -136,12 +140,34 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: S
     if not out.is_terminal:
         sys.stdout.write(text.table(columns, rows, numeric) + "\n")
         return
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    for column, right in zip(columns, numeric, strict=True):
-        table.add_column(escape(column), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(visible(cell)) for cell in row))
-    out.print(table)
+    blocks = split_columns(columns, rows, numeric, out.width) if split else [list(range(len(columns)))]
+    for number, block in enumerate(blocks):
+        table = Table(header_style="bold", box=None, pad_edge=False)
+        for i in block:
+            right = numeric[i]
+            table.add_column(
+                escape(columns[i]), justify="right" if right else "left", overflow="fold", no_wrap=right and split
+            )
+        for row in rows:
+            table.add_row(*(escape(visible(row[i])) for i in block))
+        if number:
+            out.print()
+        out.print(table)
+
+
+def split_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], width: int
+) -> list[list[int]]:
+    """Which columns stand in which table of `width` characters: each has the first one, and others by their order as
+    long as no number and no short text has to be folded."""
+    whole = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
+    need = [w if right else min(w, _SHORT) for w, right in zip(whole, numeric, strict=True)]
+    blocks = [[0]]
+    for i in range(1, len(columns)):
+        if len(blocks[-1]) > 1 and sum(need[j] + 2 for j in (*blocks[-1], i)) - 2 > width:
+            blocks.append([0])
+        blocks[-1].append(i)
+    return blocks
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import typer
 from onnx import TensorProto, helper, numpy_helper
 
 from cuvil_hw.adapters.agilex.runtime import PYTHON_VARIABLE
+from cuvil_hw.cli import output
 from cuvil_hw.cli.app import app
 from cuvil_hw.cli.main import main
 from cuvil_hw.cli.several import complete_targets
@@ -159,3 +160,24 @@ def test_completion() -> None:
     assert done.stdout.split() == ["compile", "compare"]
     assert complete_targets("pynq") == ["pynq-z2"]
     assert complete_targets("cpu,pynq") == ["cpu,pynq-z2"]
+
+
+def test_wide_tables_become_several_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ["program", "target", "latency", "inferences/s", "origin", "difference"]
+    rows = [["kws.cuvil", "x86_64-linux-gnu", "53.5 µs", "18,708", "analytic; " * 9, "0.01"]]
+    numeric = [False, False, True, True, False, True]
+    blocks = output.split_columns(columns, rows, numeric, 80)
+    assert blocks == [[0, 1, 2, 3, 4], [0, 5]]
+    assert output.split_columns(columns, rows, numeric, 300) == [[0, 1, 2, 3, 4, 5]]
+    assert output.split_columns(columns, rows, numeric, 10) == [[0, i] for i in range(1, 6)]  # nothing gets lost
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    output.show_table(columns, rows, numeric, split=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("kws.cuvil") == 2
+    for whole in ("x86_64-linux-gnu", "53.5 µs", "18,708", "0.01", "inferences/s"):
+        assert whole in shown
+    assert shown.count("analytic;") == 9
