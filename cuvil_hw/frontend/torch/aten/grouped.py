@@ -135,5 +135,8 @@ def view_dtype(e: Emitter, x: Value, dtype: torch.dtype) -> Value:
         return x
     widths = [dtypes.int_width(d) for d in (was, now)]
     if None in widths or len({w[1] for w in widths if w is not None}) != 1:
-        e.refuse(f"the bits of {was} as {now}; only integers of one width can be taken so")
+        e.refuse(
+            f"the bits of {was} as {now}; only integers of one width can be taken so; use signbit, "
+            "copysign or ldexp, or give the model what view(dtype) makes as an input"
+        )
     return e.cast(x, now)
