@@ -12,6 +12,7 @@ from typing import Any
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python import libraries
 from cuvil_hw.frontend.python.changes import MUTATING
+from cuvil_hw.frontend.python.matching import refusal
 from cuvil_hw.frontend.python.source import Definition, Function, captured, of_user, read
 from cuvil_hw.frontend.python.syntax import assigned
 
@@ -26,10 +27,8 @@ _NODES: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncWith: ("async with", "a compiled function can't wait; write a plain with"),
     ast.Global: ("global", "a compiled function can't change global variables; return the new value"),
     ast.Nonlocal: ("nonlocal", "a compiled function can't change variables around it; return the new value"),
-    ast.Try: ("try", "exceptions can't depend on what is known at run time; test before with if, or use where"),
-    ast.TryStar: ("try", "exceptions can't depend on what is known at run time; test before with if, or use where"),
+    ast.TryStar: ("except*", "isn't compiled; write it with except"),
     ast.ClassDef: ("class", "a class can't be defined in a compiled function; define it outside"),
-    ast.Match: ("match", "isn't compiled; write it with if and elif"),
 }
 
 
@@ -100,6 +99,8 @@ def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
     kind = type(node)
     if kind in _NODES:
         yield _NODES[kind]
+    if isinstance(node, ast.pattern) and (why := refusal(node)):
+        yield "match", why
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
         targets = node.targets

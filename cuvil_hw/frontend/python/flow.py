@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
-from cuvil_hw.frontend.python.trace import current, raised_at, refuse, where, wrong
+from cuvil_hw.frontend.python.trace import current, raised_at, refuse, refuse_handler, where, wrong
 from cuvil_hw.frontend.python.values import NEVER, Choice, Cond, merged, select, settle, truth
 
 MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
@@ -72,6 +74,29 @@ def failed(error: Exception) -> bool:
     trace.assumed = trace.conditions.both(trace.assumed, trace.conditions.negate(trace.mask))
     trace.mask = FALSE
     return False
+
+
+@contextmanager
+def attempt(*types: Later) -> Iterator[None]:
+    """The body of a `try` whose handlers take exceptions of `types`. Which handler runs, and what the body did before,
+    would depend on values, or on what only the trace raises: an exception that one of them takes is refused."""
+    trace = current()
+    taken: list[type[BaseException]] = []
+    for later in types:
+        kinds = later()
+        taken += kinds if isinstance(kinds, tuple) else [kinds]
+    trace.handled.append(tuple(taken))
+    try:
+        yield
+    except CuvilError:
+        raise
+    except Exception as error:
+        if isinstance(error, tuple(taken)):
+            text = f": {error}" if str(error) else ""
+            refuse_handler(f"{raised_at(error) or where()}: {type(error).__name__}{text}")
+        raise
+    finally:
+        trace.handled.pop()
 
 
 def _under(node: int, later: Later) -> Any:
@@ -189,11 +214,19 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "GtE": operator.ge,
     "Eq": operator.eq,
     "NotEq": operator.ne,
-    "Is": operator.is_,
-    "IsNot": operator.is_not,
+    "Is": lambda a, b: _identical(a, b),
+    "IsNot": lambda a, b: not_(_identical(a, b)),
     "In": lambda a, b: _within(a, b),
     "NotIn": lambda a, b: not_(_within(a, b)),
 }
+
+
+def _identical(a: Any, b: Any) -> Any:
+    """`a is b`. Python's True and False are one object each, which a flag that is read from a tensor stands for."""
+    for flag, other in ((a, b), (b, a)):
+        if isinstance(flag, Number) and flag.kind is bool and isinstance(other, bool):
+            return flag if other else not_(flag)
+    return a is b
 
 
 def _within(a: Any, b: Any) -> Any:
@@ -302,6 +335,19 @@ def listed(values: Any) -> Any:
     return values
 
 
+def sequence(value: Any, least: int, exactly: bool) -> bool:
+    """Whether a pattern of a `match` that stands for a sequence has as many elements as `value`."""
+    current().reads.used(value)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
+        return False
+    return len(value) == least if exactly else len(value) >= least
+
+
+def starred(value: Any, before: int, after: int) -> list[Any]:
+    """What `*name` in such a pattern stands for."""
+    return list(value[before : len(value) - after])
+
+
 def static(test: Any) -> bool:
     """The condition of a comprehension."""
     node = truth(test)
@@ -345,6 +391,7 @@ __all__ = [
     "all_of",
     "and_",
     "any_of",
+    "attempt",
     "branch",
     "check",
     "choose",
@@ -357,6 +404,8 @@ __all__ = [
     "or_",
     "raises",
     "result",
+    "sequence",
+    "starred",
     "static",
     "trips",
 ]

@@ -20,8 +20,11 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from cuvil_hw.frontend.python.matching import without_match
 from cuvil_hw.frontend.python.source import HELPERS, Definition
 from cuvil_hw.frontend.python.syntax import (
+    GUARD,
+    Ready,
     assigned,
     ends,
     helper,
@@ -34,7 +37,7 @@ from cuvil_hw.frontend.python.syntax import (
 )
 
 RET, VALUE = "__ret", "__value"
-_FLAGS = ("__stop", "__next")
+_FLAGS = ("__stop", "__next", GUARD)
 
 
 @dataclass
@@ -50,6 +53,7 @@ def rewritten(node: Definition) -> ast.FunctionDef:
         named = ast.FunctionDef("_lambda", node.args, [result], [], None, None)
         node = ast.copy_location(named, node)
     assert isinstance(node, ast.FunctionDef)
+    node = without_match(node)
     tracked = frozenset(assigned(node.body)) | set(parameters(node.args))
     rewriter = _Rewriter(tracked)
     arguments = ast.arguments(
@@ -210,6 +214,8 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(s, ast.With):
             items = [self.visit(i) for i in s.items]
             return [ast.With(items, self.block(s.body))]
+        if isinstance(s, ast.Try):
+            return self.attempt(s)
         if isinstance(s, ast.FunctionDef):
             return self.nested(s)
         made = self.visit(s)
@@ -229,6 +235,23 @@ class _Rewriter(ast.NodeTransformer):
             made = helper("call", self.visit(d), made)
         function = ast.FunctionDef(s.name, args, inner.function_body(s), [], None, None)
         return [function, ast.Assign([store(s.name)], made)]
+
+    def attempt(self, s: ast.Try) -> list[ast.stmt]:
+        """`try` in which nothing is raised that a handler takes; flow.attempt refuses what is."""
+        n = self.counter[0] = self.counter[0] + 1
+        attempt = f"__cvt{n}"
+        types = [h.type if h.type is not None else load("BaseException") for h in s.handlers]
+        enter = helper("attempt", *(later(self.visit(t)) for t in types))
+        out: list[ast.stmt] = [
+            ast.Assign([store(attempt)], enter),
+            ast.With([ast.withitem(load(attempt), None)], self.block(s.body)),
+        ]
+        left = set().union(*(jumps(child) for child in s.body))
+        if s.orelse and left:
+            out += self.branch(self.unless(left), lambda: self.block(s.orelse))
+        elif s.orelse:
+            out += self.block(s.orelse)
+        return [*out, *self.block(s.finalbody)]
 
     def loop(self, s: ast.While | ast.For, test: ast.expr | None) -> list[ast.stmt]:
         n = self.counter[0] = self.counter[0] + 1
@@ -351,7 +374,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.placed(ast.UnaryOp(node.op, self.visit(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        if len(node.ops) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn):
+        if len(node.ops) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot):
             made: ast.expr = ast.Compare(self.visit(node.left), node.ops, [self.visit(node.comparators[0])])
         else:
             names = ast.Tuple([ast.Constant(type(o).__name__) for o in node.ops], ast.Load())
@@ -373,6 +396,9 @@ class _Rewriter(ast.NodeTransformer):
         call = helper("call", function, *args)
         call.keywords = keywords
         return self.placed(call, node)
+
+    def visit_Ready(self, node: Ready) -> ast.expr:
+        return self.placed(ast.Call(node.func, [self.visit(a) for a in node.args], []), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return self.placed(helper("attribute", self.visit(node.value), ast.Constant(node.attr)), node)

@@ -9,6 +9,7 @@ from cuvil_hw.frontend.python.source import HELPERS
 
 # Variables of rewritten code that are used up at once; their names begin so.
 TEMPORARY = "__cv"
+GUARD = "__match"  # flags: whether a case of a match holds, its guard too
 
 
 def assigned(statements: Iterable[ast.stmt]) -> list[str]:
@@ -25,6 +26,8 @@ def assigned(statements: Iterable[ast.stmt]) -> list[str]:
             return
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found[node.id] = None
+        if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
+            found[node.name] = None
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 found[(alias.asname or alias.name).partition(".")[0]] = None
@@ -84,6 +87,14 @@ def store(name: str) -> ast.Name:
 
 def helper(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Attribute(load(HELPERS), name, ast.Load()), list(args), [])
+
+
+class Ready(ast.Call):
+    """A call that is rewritten already."""
+
+    @staticmethod
+    def of(call: ast.Call) -> Ready:
+        return Ready(call.func, call.args, call.keywords)
 
 
 def later(value: ast.expr) -> ast.Lambda:

@@ -45,7 +45,8 @@ class Trace:
     exception was raised. `frozen`: memory that the function may not change, by what it is. `merges`, `selected`,
     `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
     made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by id, holding the
-    object. `flags`: truth of tensors by id and version. `reads`: what was read from outside."""
+    object. `flags`: truth of tensors by id and version. `reads`: what was read from outside.
+    `handled`: what the handlers of each `try` around the code at hand take."""
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)
@@ -59,6 +60,7 @@ class Trace:
     selected: dict[tuple[int, int, int], Merge] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     roots: dict[int, dict[int, tuple[torch.Tensor, int]]] = field(default_factory=dict)
+    handled: list[tuple[type[BaseException], ...]] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)
 
@@ -75,6 +77,8 @@ class Trace:
         node = ok if isinstance(ok, int) else self.conditions.atom(ok)
         node = self.conditions.choose(self.mask, node, TRUE)
         if node != TRUE:
+            if error is not None and any(issubclass(error, types) for types in self.handled):
+                refuse_handler(message)
             self.checks.append(Check(self.conditions.tensor(node), message, error))
 
 
@@ -123,6 +127,11 @@ def raised_at(error: BaseException) -> str:
 def refuse(what: str, reason: str) -> NoReturn:
     """Raises Unsupported for the user's line that runs now."""
     raise Unsupported([Refusal(what, reason, where=(where(),))], "function")
+
+
+def refuse_handler(what: str) -> NoReturn:
+    """Raises Unsupported for what a handler around the code at hand takes."""
+    refuse("try", f"a handler for what may be raised in it ({what}) isn't compiled; test before with if, or use where")
 
 
 def wrong(message: str) -> NoReturn:
