@@ -3,6 +3,7 @@
     source.py      a function's syntax tree, and the function made from a changed tree
     check.py       what can't be compiled, found before anything runs
     rewrite.py     if, while, for, and, or, not, return, break, continue, assert … become calls of flow.py and calls.py
+    matching.py    match becomes if and elif, before that
     conditions.py  conditions as boolean functions of the tensors that decide
     values.py      values that depend on such conditions: merged variables, Python numbers read from tensors
     flow.py        what the rewritten control flow does while the function is traced

@@ -425,30 +425,14 @@ class _Rewriter(ast.NodeTransformer):
         spec = self.visit(node.format_spec) if node.format_spec is not None else None
         return self.placed(ast.FormattedValue(helper("shown", self.visit(node.value)), node.conversion, spec), node)
 
-    def visit_List(self, node: ast.List) -> ast.expr:
-        return self.container(node)
-
-    def visit_Dict(self, node: ast.Dict) -> ast.expr:
-        return self.container(node)
-
-    def visit_Set(self, node: ast.Set) -> ast.expr:
-        return self.container(node)
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return self.container(node)
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
-        return self.container(node)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        return self.container(node)
-
     def container(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.List) and not isinstance(node.ctx, ast.Load):
             return node
         made = self.generic_visit(node)
         assert isinstance(made, ast.expr)
         return self.placed(helper("new", made), node)
+
+    visit_List = visit_Dict = visit_Set = visit_ListComp = visit_DictComp = visit_SetComp = container
 
     def placed(self, made: ast.expr, node: ast.expr) -> ast.expr:
         ast.copy_location(made, node)
