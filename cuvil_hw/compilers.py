@@ -10,11 +10,12 @@ from cuvil_hw.errors import CuvilError
 
 # No option may change a result. Contraction would fuse a·b + c; signed overflow wraps as NumPy's does.
 _SAME = ("-ffp-contract=off", "-fwrapv")
-# GCC 12.2 joins neighbouring statements into vectors wrongly (superword-level parallelism, part of -O2 since GCC 12):
-# with AVX2 and -fwrapv a comparison that is stored as 0 or 1 counts as 0 or -1 in a maximum beside it, and sums under a
-# condition take the condition of one term for its neighbour's. tests/conformance/test_compilers.py has both.
-# Loops are vectorised without it.
-_GCC_SAME = (*_SAME, "-fno-tree-slp-vectorize")
+# Two passes of GCC 12.2 go wrong with small integers, AVX2 and -fwrapv (tests/conformance/test_compilers.py):
+# - Superword-level parallelism, part of -O2 since GCC 12: a comparison that is stored as 0 or 1 counts as 0 or -1 in a
+#   maximum or sum beside it.
+# - The vectoriser of loops, where few lanes were unrolled before it: sums under a condition take the condition of one
+#   term for its neighbour's. So short loops stay whole until then.
+_GCC_SAME = (*_SAME, "-fno-tree-slp-vectorize", "-fdisable-tree-cunrolli")
 _LAUNCHERS = ("ccache", "distcc", "sccache")
 # For the simulators, which g++ compiles.
 EXACT = _GCC_SAME

@@ -23,7 +23,10 @@ from cuvil_hw.types import TensorType
 ERROR = Fraction(1, 1 << 8)  # steps of the result, of up to 16 bits; of wider ones FINE of their range, as in f32
 FINE = Fraction(1, 1 << 24)
 NOISE = Fraction(3, 1 << 24)  # relative: three scales, each rounded to f32
-DENOMINATOR = 1024  # largest, of a fraction that a mantissa is taken for
+# Of the fractions that a mantissa is taken for: small ones, and those of decimals. They cover one number in 1,500; all
+# denominators up to 1,024 would cover one in ten, and ratios of trained scales would lose their last bits for nothing.
+SMALL_DENOMINATOR = 64
+DECIMAL_DENOMINATORS = (125, 625)
 DYADIC_BITS = 16  # a mantissa of so few bits is meant as it is
 MULTIPLIER_BITS = 31
 DEAD = Fraction(1, 1 << 12)  # steps that a channel can make at most and be taken for constant
@@ -43,9 +46,10 @@ def exact(number: float) -> Exact:
     if math.ldexp(mantissa, DYADIC_BITS).is_integer():
         return Exact(Fraction(number), True)
     found = Fraction(mantissa)
-    near = found.limit_denominator(DENOMINATOR)
-    if abs(near - found) <= NOISE * abs(found):
-        return Exact(near * Fraction(2) ** exponent, True)
+    decimals = (Fraction(round(found * d), d) for d in DECIMAL_DENOMINATORS)
+    for near in (found.limit_denominator(SMALL_DENOMINATOR), *decimals):
+        if abs(near - found) <= NOISE * abs(found):
+            return Exact(near * Fraction(2) ** exponent, True)
     return Exact(Fraction(number), False)
 
 

@@ -1,7 +1,8 @@
-"""Quantized ONNX models in NumPy integers: walks the graph itself and shares no code with the product.
+"""Quantized ONNX models in NumPy, between QuantizeLinear and DequantizeLinear in float64: walks the graph itself, and
+shares neither code nor arithmetic with the product, which has integers and multipliers there.
 
-The arithmetic is that of docs/numerics.md: integers between QuantizeLinear and DequantizeLinear, one rescale where the
-scale changes, its multiplier the ratio of the scales in 31 bits.
+Sums of integers are exact; what a scale makes of them has 53 bits, so that only a value that lies as near to a tie as
+2^-30 of a step could round otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import onnx
 from onnx import numpy_helper
 
 Array = npt.NDArray[Any]
-SUM_BITS = 20  # a sum of two scales is taken on a 2^-20th of the larger one
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,9 @@ class Integers:
     def centred(self) -> Array:
         return self.q - self.zero
 
-
-def rescale(x: Array, ratios: Array) -> Array:
-    """round(x · ratio), ties to even; multipliers of 31 bits on one shift. `ratios`: one, or one a channel (axis 1)."""
-    exponent = math.frexp(float(ratios.max()))[1]
-    shift = 31 - exponent
-    multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
-    if multipliers.max() == 1 << 31:
-        shift -= 1
-        multipliers = np.rint(np.ldexp(ratios, shift)).astype(np.int64)
-    if multipliers.size > 1:
-        multipliers = multipliers.reshape(1, -1, *[1] * (x.ndim - 2))
-    product = x * multipliers
-    return (product + (np.int64(1) << (shift - 1)) - 1 + (product >> shift & 1)) >> shift
+    @property
+    def real(self) -> Array:
+        return self.centred * self.scale
 
 
 def matmul(a: Array, b: Array) -> Array:
@@ -94,10 +84,9 @@ class Oracle:
         assert scale.size == 1
         bounds = np.iinfo(zero.dtype)
         if isinstance(x, Integers):
-            ratios = x.scale / np.float64(scale)
-            q = x.q if ratios.size == 1 and ratios == 1 and x.zero == zero else rescale(x.centred, ratios) + int(zero)
-        else:
-            q = np.rint(x / scale).astype(np.int64) + int(zero)
+            x = x.real
+        # Of the model's input in f32, as ONNX has it; of what is between layers in f64.
+        q = np.rint(x / scale.astype(x.dtype)).astype(np.int64) + int(zero)
         q = np.clip(q, bounds.min, bounds.max)
         return Integers(q, np.float64(scale).reshape(1), int(zero), bounds.min, bounds.max)
 
@@ -110,37 +99,28 @@ class Oracle:
         assert not np.any(zero)
         return Integers(x.astype(np.int64), scale.astype(np.float64).reshape(-1), 0)
 
-    def _bias(self, b: Integers, scale: Array) -> Array:
-        np.testing.assert_allclose(b.scale, scale, rtol=1e-5)
-        return b.q
-
-    def Conv(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
+    def Conv(self, inputs: list[Any], attrs: dict[str, Any]) -> Array:
         x, w, b = inputs
         assert attrs.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
         assert set(attrs.get("dilations", [1])) == {1}
-        scale = x.scale * w.scale
         pads = attrs.get("pads", [0] * 4)
         y = convolve(x.centred, w.q, attrs.get("strides", [1, 1]), pads, attrs.get("group", 1))
-        return Integers(y + self._bias(b, scale).reshape(1, -1, 1, 1), scale, 0)
+        return y * (x.scale * w.scale).reshape(1, -1, 1, 1) + b.real.reshape(1, -1, 1, 1)
 
-    def Gemm(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
+    def Gemm(self, inputs: list[Any], attrs: dict[str, Any]) -> Array:
         x, w, b = inputs
         assert (attrs["alpha"], attrs["beta"], attrs["transA"], attrs["transB"]) == (1, 1, 0, 1)
-        scale = x.scale * w.scale
-        return Integers(matmul(x.centred, w.q.T) + self._bias(b, scale), scale, 0)
+        return matmul(x.centred, w.q.T) * (x.scale * w.scale) + b.real
 
-    def AveragePool(self, inputs: list[Any], attrs: dict[str, Any]) -> Integers:
+    def AveragePool(self, inputs: list[Any], attrs: dict[str, Any]) -> Array:
         (x,) = inputs
         assert x.q.shape[2:] == tuple(attrs["kernel_shape"])
         assert not any(attrs.get("pads", [0]))
-        total = x.centred.sum(axis=(2, 3), keepdims=True)
-        return Integers(total, x.scale / math.prod(attrs["kernel_shape"]), 0)
+        return x.centred.sum(axis=(2, 3), keepdims=True) * x.scale / math.prod(attrs["kernel_shape"])
 
-    def Add(self, inputs: list[Any], _: dict[str, Any]) -> Integers:
-        largest = max(float(x.scale[0]) for x in inputs)
-        common = math.ldexp(largest, -SUM_BITS)
-        a, b = (rescale(x.centred, x.scale / common) for x in inputs)
-        return Integers(a + b, np.asarray([common]), 0)
+    def Add(self, inputs: list[Any], _: dict[str, Any]) -> Array:
+        a, b = inputs
+        return a.real + b.real
 
     def Reshape(self, inputs: list[Any], _: dict[str, Any]) -> Any:
         x, shape = inputs

@@ -91,10 +91,11 @@ def test_sums_under_a_condition_of_every_compiler() -> None:
 
     class Sums(torch.nn.Module):
         def forward(self, *xs: torch.Tensor) -> list[torch.Tensor]:
-            return [x.cumsum(1, dtype=x.dtype) for x in xs]
+            return [x.cumsum(axis, dtype=x.dtype) for x in xs for axis in (1, 2)]
 
     kinds = (torch.int8, torch.int16, torch.int32, torch.int64)
-    xs = [(torch.arange(c * 33).reshape(1, c, 33) * 7 % 11 + 1).to(d) for c in range(2, 6) for d in kinds]
+    extents = [(c, 33) for c in range(2, 6)] + [(c, n) for c in (1, 2, 3) for n in (3, 4, 5)]
+    xs = [(torch.arange(c * n).reshape(1, c, n) * 7 % 11 + 1).to(d) for c, n in extents for d in kinds]
     made = cuvil.compile_all(Sums().eval(), (wanted := profiles()).values(), example_inputs=tuple(xs))
     for label, profile in wanted.items():
         for got, right in zip(made[profile.name](*xs), Sums()(*xs), strict=True):

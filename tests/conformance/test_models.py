@@ -1,6 +1,6 @@
 """Trained models, whole way: compiled, run on the Zynq simulator and on this processor, against independent oracles.
 
-The four quantized models of MLPerf Tiny must give the bits of a NumPy integer oracle (qdq_oracle.py), which stays
+The four quantized models of MLPerf Tiny must give the bits of a NumPy oracle in float64 (qdq_oracle.py), which stays
 within one quantization step of ONNX Runtime; float models stay within 1e-4 of ONNX Runtime.
 """
 

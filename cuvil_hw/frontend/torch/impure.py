@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,9 @@ def _impure(function: Any) -> str:
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if isinstance(owner, random.Random):
         return f"random.{name} draws random numbers"
-    if getattr(owner, "__name__", "") in _CLOCKS and name in _READ:
-        return f"{getattr(owner, '__name__', '')}.{name} reads " + ("random bytes" if "random" in name else "the clock")
+    # Only modules are asked for their names: an attribute of an object may be the model's own code.
+    if isinstance(owner, ModuleType) and owner.__name__ in _CLOCKS and name in _READ:
+        return f"{owner.__name__}.{name} reads " + ("random bytes" if "random" in name else "the clock")
     if isinstance(owner, type) and issubclass(owner, datetime.date) and name in ("now", "utcnow", "today"):
         return f"{owner.__name__}.{name} reads the clock"
     return ""
