@@ -81,6 +81,7 @@ def test_commands_in_the_readme_run(
     onnx.save(model, "model.onnx")
     np.save("calibration.npy", draw.standard_normal((100, 8)).astype(np.float32))
     np.save("x.npy", np.load("calibration.npy")[:5])
+    np.save("labels.npy", (np.load("x.npy") @ numpy_helper.to_array(weights)).argmax(1))
     (commands,) = blocks("README.md", "sh")
     for line in commands.splitlines():
         program, *arguments = shlex.split(line)
