@@ -26,7 +26,7 @@ Examples:
 
   cuvil run model.cuvil --input x.npy
 
-  cuvil test model.cuvil --input x.npy --labels y.npy --min-accuracy 0.9 --max-use lut=0.7
+  cuvil test model.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7
 
   cuvil report model.cuvil --html report.html
 

@@ -43,7 +43,7 @@ def compare(
 
     Differences are those to the first that ran. Exit code 1 when one could not be made or run.
 
-    Example: cuvil compare kws.onnx --target pynq-z2,cpu,h100 --input x.npy --labels y.npy
+    Example: cuvil compare kws.onnx --target pynq-z2,cpu,h100 --input x.npy --labels labels.npy
     """
     from cuvil_hw.report import compare as side_by_side
     from cuvil_hw.runtime import artifact

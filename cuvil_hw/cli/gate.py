@@ -53,7 +53,7 @@ def gate(
 ) -> None:
     """Test a compiled program against limits; for continuous integration. Exit code 1 when a check fails.
 
-    Example: cuvil test kws.cuvil --input x.npy --labels y.npy --min-accuracy 0.9 --max-use lut=0.7 --junit out.xml
+    Example: cuvil test kws.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7 --junit out.xml
     """
     from cuvil_hw.runtime.executable import Executable, load
 

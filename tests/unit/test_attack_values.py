@@ -93,10 +93,10 @@ def test_arguments_of_another_type() -> None:
         compiled(linear(), target=None)
 
 
-def test_advice_to_quantize_is_given_once() -> None:
+def test_advice_is_given_once() -> None:
     with pytest.raises(cuvil.Unsupported) as caught:
         cuvil.compile(nn.Linear(5, 3).double(), "zynq", example_inputs=DATA[:1].astype("f8"), precision="float32")
-    assert str(caught.value).count("quantize the model") == 1
+    assert str(caught.value).count("convert the model to f32 first") == 1
 
 
 BOARD = "schema: cuvil-profile/1\nname: b\nextends: pynq-z2\nsettings:\n  {}\n"
