@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten import elementwise, nn, shape
+from cuvil_hw.frontend.torch.aten import nn, shape
 from cuvil_hw.frontend.torch.aten.conv import convolution
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts
 from cuvil_hw.ops import norm
 
 # What needs no converter: their results follow from numbers and are folded, or there is nothing to compute.
@@ -80,23 +78,9 @@ def dropout(e: Emitter, x: Value, p: float, train: bool) -> Value:
     return nn.native_dropout(e) if train and p else x
 
 
-@converts("to.dtype")
-def to_dtype(e: Emitter, x: Value, dtype: torch.dtype, *_: Any) -> Value:
-    return e.cast(x, dtype_name(dtype))
-
-
-@converts("to.dtype_layout")
-def to_dtype_layout(e: Emitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
-    return elementwise.to_copy(e, x, dtype)
-
-
-@converts("to.device")
-def to_device(e: Emitter, x: Value, device: Any, dtype: torch.dtype, *_: Any) -> Value:
-    return e.cast(x, dtype_name(dtype))
-
-
-@converts("to.other", "type_as")
-def to_other(e: Emitter, x: Value, other: Value, *_: Any) -> Value:
+@converts("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
+def to(e: Emitter, x: Value, *_: Any) -> Value:
+    """The node's own result says what is meant: bfloat16 is held in f32."""
     return e.cast(x, e.out.dtype)
 
 
