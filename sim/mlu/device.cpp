@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <string>
@@ -138,13 +139,18 @@ int open_image(const void *image, Module **module) {
   const size_t bytes = head->e_shoff + size_t(head->e_shnum) * head->e_shentsize;  // its section headers come last
   const int file = memfd_create("module", 0);
   if (file < 0 || write(file, image, bytes) != ssize_t(bytes)) return fail("the host has no %zu bytes for a module", bytes);
-  char path[32];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-  const int status = open_module(path, module);
+  // The loader takes what has a name that it knows for loaded, and keeps names of libraries that it could not unload:
+  // the file's number may come again, so the moment is written into the name, in bits: "./" or "/".
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  std::string path = "/proc/self/fd/";
+  for (unsigned long long ns = now.tv_sec * 1000000000ull + now.tv_nsec; ns != 0; ns >>= 1) path += ns & 1 ? "./" : "/";
+  path += std::to_string(file);
+  const int status = open_module(path.c_str(), module);
   if (status != 0)
     close(file);
   else
-    (*module)->file = file;  // its name is this number, so that it must not be given to another
+    (*module)->file = file;
   return status;
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cuvil
 from cuvil_hw.adapters.mlu import shim
 from cuvil_hw.adapters.mlu.abi import CNRT4, CNRT6
 from cuvil_hw.adapters.mlu.device import MODEL, open_device
@@ -188,3 +189,21 @@ def test_a_fat_binary_is_told_from_other_bytes() -> None:
     runtime.do("enter", **context)
     with pytest.raises(DeviceError, match=r"cnModuleLoadFatBinary gave 100300 .*no fat binary"):
         runtime.do("load", image=np.zeros(64, np.uint8).ctypes.data)
+
+
+def test_modules_loaded_one_after_another_are_not_taken_for_each_other() -> None:
+    """A library that stayed loaded was found again under the number of its file."""
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def __init__(self, function: Any) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, t: Any) -> Any:
+            return self.function(t)
+
+    x = torch.randn(3, 6)
+    for function in (lambda t: t + 1.5, torch.abs, lambda t: t.softmax(-1), lambda t: torch.tanh(t) * 2, torch.neg):
+        with cuvil.compile(Model(function).eval(), "mlu370-x4", example_inputs=(x,)) as program:
+            np.testing.assert_allclose(program(x.numpy()), function(x).numpy(), atol=1e-5)

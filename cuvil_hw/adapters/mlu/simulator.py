@@ -18,7 +18,9 @@ from cuvil_hw.runtime.cache import cached_build
 
 CORE = "mlu_core.o"
 _REMEDY = "install it (Debian and Ubuntu: apt install g++)"
-_HOST = ("-std=c++17", "-O2", "-fPIC", "-w")
+# Unique symbols are one in a process, whatever library they are in, and keep it from being unloaded.
+_OWN = "-fno-gnu-unique"
+_HOST = ("-std=c++17", "-O2", "-fPIC", "-w", _OWN)
 _KERNELS_LEVEL = "-O2"
 # Every access to memory calls the simulated core (mlu_core.cpp), which no sanitizer's runtime takes part in. No option
 # may change a result: contraction would fuse a·b + c.
@@ -28,6 +30,7 @@ _KERNELS = (
     "-fsanitize=thread",
     "-fsanitize=bounds",
     *EXACT,
+    _OWN,
     "-fvisibility=hidden",
 )
 
