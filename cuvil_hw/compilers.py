@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from cuvil_hw.errors import CuvilError
 
@@ -95,3 +96,13 @@ class CCompiler:
         gnu = self.program.endswith("-gcc")
         package = f"gcc-{self.program.removesuffix('-gcc')}" if gnu else self.program
         return f"install {self.program} (Debian and Ubuntu: apt install {package}) or set `cc` in the profile"
+
+
+def cpu_flags() -> frozenset[str]:
+    """What /proc/cpuinfo says this processor can do; empty where there is no such file."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    lines = [x.partition(":")[2].split() for x in text.splitlines() if x.startswith(("flags", "Features"))]
+    return frozenset(lines[0]) if lines else frozenset()

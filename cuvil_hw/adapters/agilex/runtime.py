@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from cuvil_hw.adapters.agilex import worker
 from cuvil_hw.adapters.agilex.worker import Message
+from cuvil_hw.compilers import cpu_flags
 from cuvil_hw.errors import DeviceError, ToolNotFound, pip_install
 from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.scratch import Scratch
@@ -78,11 +79,6 @@ def missing(platform: Platform) -> ToolNotFound | None:
     return None
 
 
-def _has_avx2() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.exists() and "avx2" in cpuinfo.read_text(encoding="utf-8", errors="replace").split()
-
-
 def _depths(platform: Platform, samples: int) -> tuple[str, ...]:
     return (f"-DCUVIL_DEPTH(depth,words)=((words)*{samples})",) if platform.ordered else ()
 
@@ -127,7 +123,7 @@ class Worker:
         if not platform.buffers:
             (folder / "emulator.icd").write_text(f"{libraries / EMULATOR}\n", encoding="utf-8")
             environment["CL_CONFIG_CHANNEL_DEPTH_EMULATION_MODE"] = "strict"
-            if _has_avx2():
+            if "avx2" in cpu_flags():
                 # The emulator's compiler crashes on floor, ceil and round of floats where it doesn't know the processor
                 # ("Unknown host CPU", AMD's family 26); told one, it takes that.
                 environment["CL_CONFIG_CPU_TARGET_ARCH"] = "core-avx2"

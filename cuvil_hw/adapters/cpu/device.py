@@ -8,14 +8,13 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from cuvil_hw.adapters.cpu.record import CpuRecord
-from cuvil_hw.compilers import CCompiler
+from cuvil_hw.compilers import CCompiler, cpu_flags
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded
@@ -84,16 +83,6 @@ class CpuDevice:
 
     def usable(self) -> str | None:
         return None
-
-
-def cpu_flags() -> frozenset[str]:
-    """What /proc/cpuinfo says this processor can do; empty where there is no such file."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return frozenset()
-    lines = [x.partition(":")[2].split() for x in text.splitlines() if x.startswith(("flags", "Features"))]
-    return frozenset(lines[0]) if lines else frozenset()
 
 
 class _Library:

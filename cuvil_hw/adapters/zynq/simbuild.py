@@ -20,7 +20,7 @@ from pathlib import Path
 from cuvil_hw import data
 from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import EXACT
+from cuvil_hw.compilers import EXACT, cpu_flags
 from cuvil_hw.errors import BuildFailed
 from cuvil_hw.runtime.cache import cached, cached_build, entry_path
 from cuvil_hw.runtime.device import DeviceProgram
@@ -156,8 +156,7 @@ def host_flags() -> tuple[str, ...]:
     move, since a wide load right after two narrow stores waits for both."""
     if platform.machine() != "x86_64" or shutil.which("g++") is None:
         return ()
-    cpuinfo = Path("/proc/cpuinfo")
-    has = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    has = cpu_flags()
     if not {"avx2", "fma", "bmi2"} <= has:
         return ()
     flags = ["-march=x86-64-v3"]
