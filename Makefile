@@ -35,8 +35,9 @@ test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
 board: $(VENV)/.dev $(BOARD)/.dev ## run the runtime and the board's driver on Python 3.10, NumPy 1.21 and pynq (BOARD_PYTHON=…)
 	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq
 
-lint: $(VENV)/.dev ## ruff
+lint: $(VENV)/.dev ## ruff: faults and format
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy --strict cuvil cuvil_hw

@@ -146,9 +146,7 @@ def compile(
     model: types.FunctionType, target: Target, example_inputs: Any, **options: Unpack[FunctionOptions]
 ) -> Executable: ...
 @overload
-def compile(
-    model: Callable[P, R], target: Target = "cpu", **options: Unpack[FunctionOptions]
-) -> Callable[P, R]: ...
+def compile(model: Callable[P, R], target: Target = "cpu", **options: Unpack[FunctionOptions]) -> Callable[P, R]: ...
 @overload
 def compile(
     model: Any,

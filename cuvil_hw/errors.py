@@ -55,9 +55,7 @@ class DoesNotFit(CuvilError):
     `limit`: what may be used, in the axis' unit; `nearest`: the closest thing that would fit, in words.
     """
 
-    def __init__(
-        self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str
-    ) -> None:
+    def __init__(self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str) -> None:
         self.layer, self.axis, self.need, self.limit = layer, axis, need, limit
         self.nearest, self.target = nearest, target
         super().__init__(

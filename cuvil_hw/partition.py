@@ -53,9 +53,7 @@ class Partition:
     host: tuple[HostOp, ...] = ()
 
 
-def split(
-    program: Program, refuses: Refuses, target: str = "the target", *, float_ends: bool = False
-) -> Partition:
+def split(program: Program, refuses: Refuses, target: str = "the target", *, float_ends: bool = False) -> Partition:
     """Cut `program` (no groups yet) into prologue, core and epilogue. `refuses(op, operand types, result types)`:
     None, or why not.
 

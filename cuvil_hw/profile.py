@@ -290,9 +290,7 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[Proble
     )
 
 
-def _axis(
-    name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[int | None, str, str], None]
-) -> Axis:
+def _axis(name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[int | None, str, str], None]) -> Axis:
     rule, use, unit = KNOWN_AXES.get(name, ("", 1.0, ""))
     if "limit" not in entry:
         wrong(line, f"resources.{name}.limit", "missing")

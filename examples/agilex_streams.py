@@ -1,7 +1,7 @@
 """A small int8 network as OpenCL C and SYCL for an Intel Agilex: kernels that stream to one another.
 
-    python examples/agilex_streams.py                          # the SYCL source, on a small header and g++
-    python examples/agilex_streams.py --interface sim          # the OpenCL source, on Intel's FPGA emulator
+python examples/agilex_streams.py                          # the SYCL source, on a small header and g++
+python examples/agilex_streams.py --interface sim          # the OpenCL source, on Intel's FPGA emulator
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A small convolutional network as C99, in floats and in int8: how near to PyTorch, how fast, how large.
 
-    python examples/cpu_c99.py                              # this kind of processor
-    python examples/cpu_c99.py --target aarch64-linux-gnu   # with a cross compiler, and qemu-aarch64 to run it
+python examples/cpu_c99.py                              # this kind of processor
+python examples/cpu_c99.py --target aarch64-linux-gnu   # with a cross compiler, and qemu-aarch64 to run it
 """
 
 from __future__ import annotations

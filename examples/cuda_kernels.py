@@ -1,7 +1,7 @@
 """A small transformer block as CUDA C++: its kernels, and their results on the simulator or on a GPU.
 
-    python examples/cuda_kernels.py                    # the same CUDA C++ on this processor
-    python examples/cuda_kernels.py --interface hw     # on the NVIDIA GPU that is here
+python examples/cuda_kernels.py                    # the same CUDA C++ on this processor
+python examples/cuda_kernels.py --interface hw     # on the NVIDIA GPU that is here
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An LSTM that keeps its state from call to call, as BANG C for a Cambricon MLU, over a simulated driver.
 
-    python examples/mlu_bang.py
-    python examples/mlu_bang.py --target mlu270
+python examples/mlu_bang.py
+python examples/mlu_bang.py --target mlu270
 """
 
 from __future__ import annotations

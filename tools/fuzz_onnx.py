@@ -44,8 +44,14 @@ def case(seed: int, n: int) -> bytes:
             try:
                 draw.choice(CHANGES)(draw, model)
                 break
-            except (LookupError, TypeError, ValueError, RuntimeError, onnx.checker.ValidationError,
-                    onnx.defs.SchemaError):
+            except (
+                LookupError,
+                TypeError,
+                ValueError,
+                RuntimeError,
+                onnx.checker.ValidationError,
+                onnx.defs.SchemaError,
+            ):
                 continue  # there is nothing of that kind in this model, or it is damaged already
     return model.SerializeToString()
 

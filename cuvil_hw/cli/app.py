@@ -33,9 +33,7 @@ Examples:
   cuvil doctor
 """
 
-app = typer.Typer(
-    name="cuvil", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False
-)
+app = typer.Typer(name="cuvil", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:

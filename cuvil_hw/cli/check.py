@@ -90,9 +90,7 @@ def show(found: Check, layers: bool) -> None:
     listed = found.layers if layers else found.broadcasts
     if listed:
         line("\nlayers" if layers else "\nbroadcasts that the model leaves to be understood")
-        rows = [
-            (e.where, e.op, ", ".join(map(_type, e.inputs)), ", ".join(map(_type, e.outputs))) for e in listed
-        ]
+        rows = [(e.where, e.op, ", ".join(map(_type, e.inputs)), ", ".join(map(_type, e.outputs))) for e in listed]
         show_table(("where", "op", "from", "to"), rows)
     if found.targets:
         line("\ntargets")
@@ -161,4 +159,3 @@ def to_json(found: Check) -> Mapping[str, Any]:
         "errors": found.errors,
         "warnings": found.warnings,
     }
-

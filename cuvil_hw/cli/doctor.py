@@ -82,9 +82,7 @@ def extras() -> list[Finding]:
     for extra, packages in EXTRAS.items():
         absent = [p for p in packages if importlib.util.find_spec(p) is None]
         if absent:
-            found.append(
-                Finding("extra", extra, False, f"{', '.join(absent)} not installed", pip_install(extra))
-            )
+            found.append(Finding("extra", extra, False, f"{', '.join(absent)} not installed", pip_install(extra)))
         else:
             found.append(Finding("extra", extra, True, ", ".join(f"{p} {_version(p)}" for p in packages)))
     return found

@@ -150,9 +150,7 @@ class _Scatter(Op):
         UFUNCS[self.how].at(y, where, working(updates))
         return np.asarray(y, x.dtype)
 
-    def fold(
-        self, x: Expr, iters: Sequence[Iter], match: Expr, update: Callable[[], Expr], dtype: str
-    ) -> Expr:
+    def fold(self, x: Expr, iters: Sequence[Iter], match: Expr, update: Callable[[], Expr], dtype: str) -> Expr:
         """x after all updates, in the order of `iters`."""
         work = dtype if self.how == "none" else work_dtype(dtype)
         state = State(work, 0)

@@ -40,6 +40,7 @@ class _PerChannel(Op):
     """Shared checks of ops whose parameters are per tensor or per channel along `axis`."""
 
     elementwise: ClassVar[bool] = True
+
     def check(self, x: TensorType, axis: int, **params: tuple[float, ...] | tuple[int, ...]) -> None:
         for name, values in params.items():
             self.want(len(values) > 0, f"{name} is empty")

@@ -207,9 +207,7 @@ def product(x: Expr, w: Expr, acc: str, x_zp: int, w_zp: tuple[int, ...], o: Exp
     return a * b
 
 
-def result_dtype(
-    op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str, stored: bool = False
-) -> str:
+def result_dtype(op: Op, x: TensorType, w: TensorType, b: TensorType | None, acc: str, stored: bool = False) -> str:
     """dtype of a multiply-accumulate: x's for floats, `acc` for integers. `stored`: w may be integers beside floats."""
     if acc:
         op.want(
@@ -375,9 +373,7 @@ class AvgPool(_Window):
             first = -lo if self.count_include_pad else 0
             starts = range(-lo, size + hi - dil * (k - 1), s)
             # Taps from the first that isn't before `first`, up to the first that isn't before `last`.
-            result.append(
-                tuple(max(0, min(k, -((p - last) // dil)) - max(0, -((p - first) // dil))) for p in starts)
-            )
+            result.append(tuple(max(0, min(k, -((p - last) // dil)) - max(0, -((p - first) // dil))) for p in starts))
         return tuple(result)
 
     def uniform_divisor(self, spatial: Sequence[int]) -> int | None:

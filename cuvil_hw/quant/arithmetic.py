@@ -51,7 +51,7 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
 
     w (O, …) integers, bias (O,) or None. Positive and negative parts are added apart, so that no order of summation
     leaves the interval; it also holds the operands themselves, which are widened to the accumulator's type before they
-    meet. """
+    meet."""
     if w.size == 0 or w.shape[0] == 0:
         return Interval(0, 0)
     w = w.astype(object if w.dtype == np.uint64 else np.int64)

@@ -136,9 +136,7 @@ def _named(program: Program, value: SSAValue) -> dict[str, str]:
     return {"layer": next((n for v, n in names.items() if v is value), ""), "op": "input"}
 
 
-def _poor(
-    outputs: Sequence[dict[str, Any]], layers: Sequence[dict[str, Any]], label: str, samples: int
-) -> list[str]:
+def _poor(outputs: Sequence[dict[str, Any]], layers: Sequence[dict[str, Any]], label: str, samples: int) -> list[str]:
     """What the user should know of outputs that are far from float, and of layers that calibration never woke."""
     found = []
     poor = [o for o in outputs if o["sqnr_db"] is not None and o["sqnr_db"] < POOR_DB]
@@ -161,5 +159,3 @@ def _poor(
             f"results: {names}; give calibration data that reaches these layers"
         )
     return found
-
-

@@ -47,9 +47,7 @@ def resource_chart(report: Mapping[str, Any]) -> str:
     return _svg(height, title, "".join(rows)) + key
 
 
-def _segments(
-    report: Mapping[str, Any], total: Mapping[str, Any], slowest: str | None
-) -> list[tuple[float, str, str]]:
+def _segments(report: Mapping[str, Any], total: Mapping[str, Any], slowest: str | None) -> list[tuple[float, str, str]]:
     """(amount, what a reader sees on hover, style) of each part of a bar. An axis that isn't a sum has one part."""
     axis = total["axis"]
     if total["rule"] != "sum":

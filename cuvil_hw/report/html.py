@@ -75,8 +75,7 @@ def _cards(report: Mapping[str, Any]) -> str:
     for a in report["accuracy"]:
         cards.append((a["name"], f"{a['device']:.4g}", f"float {a['float']:.4g}, {words.count(a['samples'])} samples"))
     body = "".join(
-        f'<div class="card"><span class="k">{xml(k)}</span><b>{xml(v)}</b>'
-        f'<span class="o">{xml(o)}</span></div>'
+        f'<div class="card"><span class="k">{xml(k)}</span><b>{xml(v)}</b><span class="o">{xml(o)}</span></div>'
         for k, v, o in cards
     )
     return f'<div class="cards">{body}</div>'

@@ -113,9 +113,7 @@ def _splits(looks: Sequence[Look]) -> str:
     return f"the model goes more than {MOST_REGIONS} ways, depending on its sizes{why}"
 
 
-def _refusal(
-    domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Found, error: CuvilError
-) -> CuvilError:
+def _refusal(domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Found, error: CuvilError) -> CuvilError:
     """The error to raise for sizes that the model doesn't take; `error` itself where it takes none."""
     found = list(looks) or _elsewhere(domain, look_at, sizes)
     if not found:

@@ -65,9 +65,7 @@ def _differs(a: SSAValue, b: SSAValue) -> int | None:
     return None if not found else found[0] if len(found) == 1 else -1
 
 
-def _results(
-    a: Operation, b: Operation, axes: Mapping[SSAValue, int | None]
-) -> dict[SSAValue, int | None] | None:
+def _results(a: Operation, b: Operation, axes: Mapping[SSAValue, int | None]) -> dict[SSAValue, int | None] | None:
     """The dimension's axis in each result of an operation; None: rows aren't independent there."""
     found: dict[SSAValue, int | None] = {r: _differs(r, s) for r, s in zip(a.results, b.results, strict=True)}
     if -1 in found.values():

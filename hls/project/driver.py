@@ -58,7 +58,6 @@ class Port(NamedTuple):
         raw = np.array(rows[:, :size], np.uint8).view(kind).reshape(len(rows), *(self.shape[d] for d in self.order))
         return np.ascontiguousarray(raw.transpose(0, *(int(d) + 1 for d in np.argsort(self.order))))
 
-
     def agrees(self, got: np.ndarray, want: np.ndarray) -> bool:
         """Whether an array is as the golden one, by the testbench's measure."""
         if want.dtype.kind != "f":

@@ -201,5 +201,3 @@ def on_reference(item: Imported) -> tuple[str, str]:
         if wrong:
             return "wrong", wrong
     return "passed", ""
-
-

@@ -112,44 +112,83 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         ROW,
     ),
-    "cnn": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-                                  nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 10)), IMAGE),
+    "cnn": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16 * 36, 10),
+        ),
+        IMAGE,
+    ),
     "cnn, batch norm": (lambda: nn.Sequential(block(3, 8), block(8, 16, 2), block(16, 16), head(16)), IMAGE),
     "cnn, average pools": (
-        lambda: nn.Sequential(block(3, 8), nn.AvgPool2d(2), block(8, 16), nn.AvgPool2d(2), head(16)), IMAGE
+        lambda: nn.Sequential(block(3, 8), nn.AvgPool2d(2), block(8, 16), nn.AvgPool2d(2), head(16)),
+        IMAGE,
     ),
     "depthwise": (lambda: nn.Sequential(block(3, 8), separable(8, 16, 2), separable(16, 16), head(16)), IMAGE),
     "residual": (
-        lambda: nn.Sequential(block(3, 8), *[Of(lambda x, f: torch.relu(x + f(x)), block(8, 8)) for _ in range(3)],
-                              head(8)), IMAGE
+        lambda: nn.Sequential(
+            block(3, 8), *[Of(lambda x, f: torch.relu(x + f(x)), block(8, 8)) for _ in range(3)], head(8)
+        ),
+        IMAGE,
     ),
     "inverted residual": (
         lambda: nn.Sequential(
             block(3, 8),
-            *[Of(lambda x, a, b, c: x + c(b(a(x))), nn.Sequential(nn.Conv2d(8, 24, 1), nn.ReLU6()),
-                 block(24, 24, 1, 24), nn.Conv2d(24, 8, 1)) for _ in range(2)],
-            head(8)), IMAGE
+            *[
+                Of(
+                    lambda x, a, b, c: x + c(b(a(x))),
+                    nn.Sequential(nn.Conv2d(8, 24, 1), nn.ReLU6()),
+                    block(24, 24, 1, 24),
+                    nn.Conv2d(24, 8, 1),
+                )
+                for _ in range(2)
+            ],
+            head(8),
+        ),
+        IMAGE,
     ),
     "squeeze and excitation": (
         lambda: nn.Sequential(
             block(3, 8),
-            Of(lambda x, s: x * s(x), nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.ReLU(),
-                                                    nn.Conv2d(4, 8, 1), nn.Sigmoid())),
-            head(8)), IMAGE
+            Of(
+                lambda x, s: x * s(x),
+                nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.ReLU(), nn.Conv2d(4, 8, 1), nn.Sigmoid()),
+            ),
+            head(8),
+        ),
+        IMAGE,
     ),
     "silu": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3), nn.SiLU(), head(8)), IMAGE),
     "concat": (
-        lambda: Of(lambda x, a, b, h: h(torch.cat([a(x), b(x)], 1)), block(3, 6),
-                   nn.Sequential(nn.Conv2d(3, 6, 1), nn.Sigmoid()), head(12)), IMAGE
+        lambda: Of(
+            lambda x, a, b, h: h(torch.cat([a(x), b(x)], 1)),
+            block(3, 6),
+            nn.Sequential(nn.Conv2d(3, 6, 1), nn.Sigmoid()),
+            head(12),
+        ),
+        IMAGE,
     ),
     "u-net": (
         lambda: Of(
             lambda x, a, b, c, d: d(torch.cat([a(x), F.interpolate(c(b(a(x))), scale_factor=2.0)], 1)),
-            block(3, 8), block(8, 12, 2), block(12, 8), nn.Conv2d(16, 2, 3, padding=1)), IMAGE
+            block(3, 8),
+            block(8, 12, 2),
+            block(12, 8),
+            nn.Conv2d(16, 2, 3, padding=1),
+        ),
+        IMAGE,
     ),
     "conv 1-D": (
-        lambda: Of(lambda x, f: f(x.transpose(1, 2)),
-                   nn.Sequential(nn.Conv1d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 8, 3, dilation=2))), SEQUENCE
+        lambda: Of(
+            lambda x, f: f(x.transpose(1, 2)),
+            nn.Sequential(nn.Conv1d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 8, 3, dilation=2)),
+        ),
+        SEQUENCE,
     ),
     "lstm": (lambda: Recurrent(nn.LSTM), SEQUENCE),
     "gru": (lambda: Recurrent(nn.GRU), SEQUENCE),
@@ -190,8 +229,15 @@ def network(name: str) -> Network:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module.eval(), (torch.zeros(shape),), buffer, dynamo=False, input_names=["x"],
-                          output_names=["y"], opset_version=17)
+        torch.onnx.export(
+            module.eval(),
+            (torch.zeros(shape),),
+            buffer,
+            dynamo=False,
+            input_names=["x"],
+            output_names=["y"],
+            opset_version=17,
+        )
     model = onnx.load_from_string(buffer.getvalue())
     return Network(name, model, calibration, test, _run(model, test))
 

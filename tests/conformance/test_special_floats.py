@@ -39,35 +39,32 @@ PAIR_FUNCTIONS = """
     eq ne lt le gt ge xlogy
 """
 
-UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    name: getattr(torch, name)
-    for name in TENSOR_FUNCTIONS.split()
-} | {
-    name: getattr(F, name)
-    for name in NN_FUNCTIONS.split()
-} | {
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "add_zero": lambda x: x + 0.0,
-    "sub_zero": lambda x: x - 0.0,
-    "times_zero": lambda x: x * 0.0,
-    "minus_from_zero": lambda x: 0.0 - x,
-    "clamp": lambda x: x.clamp(-1.0, 2.0),
-    "clamp_min": lambda x: x.clamp(min=0.0),
-    "pow_2": lambda x: x**2,
-    "pow_half": lambda x: x**0.5,
-    "pow_-1": lambda x: x**-1.0,
-    "pow_3": lambda x: x**3,
-    "two_pow": lambda x: 2.0**x,
-    "round_1": lambda x: torch.round(x, decimals=1),
-    "threshold": lambda x: F.threshold(x, 0.1, -7.0),
-    "glu": lambda x: F.glu(x, -1),
-    "div_floor": lambda x: torch.div(x, 0.3, rounding_mode="floor"),
-    "div_trunc": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
-}
+UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = (
+    {name: getattr(torch, name) for name in TENSOR_FUNCTIONS.split()}
+    | {name: getattr(F, name) for name in NN_FUNCTIONS.split()}
+    | {
+        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+        "add_zero": lambda x: x + 0.0,
+        "sub_zero": lambda x: x - 0.0,
+        "times_zero": lambda x: x * 0.0,
+        "minus_from_zero": lambda x: 0.0 - x,
+        "clamp": lambda x: x.clamp(-1.0, 2.0),
+        "clamp_min": lambda x: x.clamp(min=0.0),
+        "pow_2": lambda x: x**2,
+        "pow_half": lambda x: x**0.5,
+        "pow_-1": lambda x: x**-1.0,
+        "pow_3": lambda x: x**3,
+        "two_pow": lambda x: 2.0**x,
+        "round_1": lambda x: torch.round(x, decimals=1),
+        "threshold": lambda x: F.threshold(x, 0.1, -7.0),
+        "glu": lambda x: F.glu(x, -1),
+        "div_floor": lambda x: torch.div(x, 0.3, rounding_mode="floor"),
+        "div_trunc": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
+    }
+)
 
 BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    name: getattr(torch, name)
-    for name in PAIR_FUNCTIONS.split()
+    name: getattr(torch, name) for name in PAIR_FUNCTIONS.split()
 } | {
     "trunc_divide": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     "where": lambda x, y: torch.where(x > y, x, y),

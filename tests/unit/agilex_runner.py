@@ -42,5 +42,3 @@ def loaded(graph: KernelGraph, choice: Choice, interface: str) -> Iterator[Loade
             yield device
         finally:
             device.close()
-
-

@@ -145,7 +145,7 @@ def function(seed: int, name: str) -> str:
 """
 
 
-HEADER = '''
+HEADER = """
 def helper(x, n):
     if x.sum() > n:
         return x - n
@@ -153,4 +153,4 @@ def helper(x, n):
 
 
 shift = (lambda by: lambda x: x + by if x.max() < 2 else x - by)(0.25)
-'''
+"""

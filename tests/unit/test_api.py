@@ -281,8 +281,6 @@ def test_the_base_install_says_what_compiling_needs(package: str, monkeypatch: p
         raise ModuleNotFoundError("No module named 'cuvil_hw.nope'", name="cuvil_hw.nope")
 
 
-
-
 def table(dtype: str) -> Program:
     b = Builder([("i", TensorType((3,), dtype))])
     return b.finish([("y", b.op(ops.Gather(0), b.const(np.arange(5, dtype=np.int8)), b.input(0)))])

@@ -142,5 +142,3 @@ def test_one_wrong_bit_is_seen() -> None:
     got[0].reshape(-1)[-1] ^= 1
     assert fpga_runner.difference(program, wanted, wanted) == ""
     assert fpga_runner.difference(program, got, wanted).startswith("y0")
-
-

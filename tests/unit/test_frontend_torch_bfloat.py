@@ -51,9 +51,7 @@ def test_rounding_by_the_meaning_and_compiled() -> None:
         same(program(x.numpy()), module(x))
 
 
-@pytest.mark.parametrize(
-    ("f", "x"), [(alibi, torch.tensor([[1] * 300, [1] * 150 + [0] * 150])), (mixed, rand(7, 7))]
-)
+@pytest.mark.parametrize(("f", "x"), [(alibi, torch.tensor([[1] * 300, [1] * 150 + [0] * 150])), (mixed, rand(7, 7))])
 def test_inside_a_model(f: Any, x: Any) -> None:
     want = f(x)
     got = evaluate(load(Call(f), x), [x.numpy()])

@@ -40,7 +40,7 @@ def test_bases_below_zero_and_mixed_types() -> None:
     x = numbers(torch.int64)
     check(lambda x: [n**x for n in (-1, -2, -3)], x)
     check(lambda a, b: (a**b, b**a), numbers(torch.int8)[:, None], x)
-    check(lambda x: (x**3, 2**x, x**x.int()), torch.tensor([True, False]))
+    check(lambda x: (x**3, 2**x, x ** x.int()), torch.tensor([True, False]))
     check(lambda x: (x**2.0, 2.0**x), torch.tensor([3, -3, 5]))
 
 

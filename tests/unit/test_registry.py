@@ -1,6 +1,5 @@
 """How devices and adapters are found, and what the base install has to do for it."""
 
-
 from __future__ import annotations
 
 import os

@@ -340,4 +340,3 @@ def test_a_statement_if_assigns_its_results() -> None:
     assert "if (x[0] < 0.0f) {" in text
     assert "t = acc;" in text
     assert "} else {\n    t = 1.0f;\n  }\n  y[0] = t;" in text
-

@@ -213,9 +213,7 @@ def test_typical_sizes_keep_the_rules_and_broadcast_nothing() -> None:
 def test_z3_agrees_with_trying_every_size(rule: str, always: bool) -> None:
     found = parse_rule(rule)
     assert isinstance(found, Compare)
-    allowed = [
-        {"B": b, "S": s} for b in range(1, 9) for s in range(2, 65) if DOMAIN.refusal({"B": b, "S": s}) is None
-    ]
+    allowed = [{"B": b, "S": s} for b in range(1, 9) for s in range(2, 65) if DOMAIN.refusal({"B": b, "S": s}) is None]
     assert all(found.holds(sizes) for sizes in allowed) == always
     assert Question(DOMAIN).always(found) == always
     counterexample = Question(DOMAIN).find(found.negated())

@@ -98,9 +98,7 @@ class CpuAdapter:
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
 
-    def plan(
-        self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden
-    ) -> BuildPlan:
+    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
         """`info`: what device.py needs: ABI version, architecture, scratch bytes, constants in the order of their
         pointers, each with the order of its dimensions in memory."""
         layouts = place(graph).layouts

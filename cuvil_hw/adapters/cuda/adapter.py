@@ -233,5 +233,3 @@ def _tile_grid(shape: Shape, schedule: Schedule) -> dict[str, Any]:
     (side, tile), (other, size) = sides
     times = -(-other.extent // size) * batch
     return {"threads": s.threads, "rows": side.extent, "tile": tile, "times": times, "sampled": not shape.sampled}
-
-

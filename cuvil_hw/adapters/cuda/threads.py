@@ -241,4 +241,3 @@ def guarded(e: Emitter, conditions: Sequence[Expr], env: Env, body: Callable[[],
 
 def with_states(env: Env, *states: SSAValue) -> Env:
     return Env(env.iters, env.load, env.lookup, env.reduce, states)
-

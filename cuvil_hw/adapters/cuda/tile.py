@@ -185,9 +185,7 @@ class Tiled(PerThread):
 
         self._each(write)
 
-    def _finish(
-        self, row: SSAValue, column: SSAValue, fixed: Mapping[str, SSAValue], total: SSAValue
-    ) -> None:
+    def _finish(self, row: SSAValue, column: SSAValue, fixed: Mapping[str, SSAValue], total: SSAValue) -> None:
         iters = {**fixed, **self._digits(self.shape.rows, row), **self._digits(self.shape.columns, column)}
         iters = {**{i.name: self.e.const(0, "index") for i in self.kernel.iterators}, **iters}
         env = self.env(iters)
@@ -241,9 +239,7 @@ class Tiled(PerThread):
             return load()[0]
         return e.branch(self._all(conds), load, lambda: [e.const(neutral, dtype)])[0]
 
-    def _if(
-        self, guards: Sequence[Expr], env: Env, then: Callable[[], SSAValue], other: SSAValue
-    ) -> SSAValue:
+    def _if(self, guards: Sequence[Expr], env: Env, then: Callable[[], SSAValue], other: SSAValue) -> SSAValue:
         if not guards:
             return then()
         cond = self._all([self.e.value(g, env) for g in guards])
@@ -363,4 +359,3 @@ def along_k(side: Side, product: Product) -> bool:
     """Whether the innermost index of a factor's load follows the reduction."""
     loads = [e for e in walk(side.factor.value) if isinstance(e, Load) and e.index]
     return any(it in walk(load.index[-1]) for load in loads for it in product.reduce.iters[-1:])
-

@@ -73,9 +73,7 @@ class MluDevice:
             _card.check()
             runtime = Runtime(GENERATIONS[self._card.cnrt])
             product = self._compile(source)
-        return LoadedProgram(
-            runtime, product, program, record, self._card, None if self.interface == "sim" else _card
-        )
+        return LoadedProgram(runtime, product, program, record, self._card, None if self.interface == "sim" else _card)
 
     def _compile(self, source: bytes) -> Path:
         """Options as in public build files of Cambricon's own kernels; never run here, there is no cncc to run."""

@@ -156,9 +156,7 @@ def add(
         raise CuvilError(f"{e}; give another --tool or --shell") from e
     for known in shipped():
         if known.key == entry.key and known != entry:
-            raise DeviceError(
-                f"a bitstream of {design[:12]}… for {part} is known by digest, and these files differ"
-            )
+            raise DeviceError(f"a bitstream of {design[:12]}… for {part} is known by digest, and these files differ")
     top = shared_home() if shared else home()
     with _locked(top, shared):
         kept = [e for e in _listed(top) if e.key != entry.key]

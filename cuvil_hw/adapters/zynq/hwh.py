@@ -134,7 +134,7 @@ def read(data: bytes, origin: str = "the .hwh") -> Hardware:
 
 
 def short_part(part: str) -> str:
-    """"xc7z020clg400-1" → "7z020clg4001": spellings differ between Vivado's files."""
+    """Turns "xc7z020clg400-1" into "7z020clg4001": spellings differ between Vivado's files."""
     return re.sub(r"[^a-z0-9]", "", part.lower().removeprefix("xc"))
 
 
@@ -239,8 +239,10 @@ def _address_problems(hardware: Hardware) -> list[str]:
     sound = [r for r in hardware.regions if r.high >= r.base]
     for a, b in combinations(sound, 2):
         same_window = a.instance == b.instance and a.kind == b.kind == "MEMORY"
-        if (a.master, a.interface) == (b.master, b.interface) and not same_window and max(a.base, b.base) <= min(
-            a.high, b.high
+        if (
+            (a.master, a.interface) == (b.master, b.interface)
+            and not same_window
+            and max(a.base, b.base) <= min(a.high, b.high)
         ):
             problems.append(f"{a.instance} at {shown(a)} overlaps {b.instance} at {shown(b)} for {a.master}")
     return problems

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def project(
-    module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0
-) -> BuildPlan:
+def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools. `cycles`: as in the
     record. Raises ProfileError when the streams are too narrow."""
     name, bits = project_name(graph), stream_bits(profile)

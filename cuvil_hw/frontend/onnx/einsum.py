@@ -79,9 +79,7 @@ def summed(n: Node, x: Value, labels: Labels, kept: set[str]) -> tuple[Value, La
     return (n.emit(e.ReduceSum(axes), x) if axes else x), tuple(c for c in labels if c in kept)
 
 
-def contract(
-    n: Node, a: tuple[Value, Labels], b: tuple[Value, Labels], later: set[str]
-) -> tuple[Value, Labels]:
+def contract(n: Node, a: tuple[Value, Labels], b: tuple[Value, Labels], later: set[str]) -> tuple[Value, Labels]:
     """The product of two operands, summed over what both have and nobody needs later."""
     x, p = summed(n, *a, later | set(b[1]))
     y, q = summed(n, *b, later | set(a[1]))

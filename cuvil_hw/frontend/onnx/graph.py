@@ -112,9 +112,7 @@ def _convert_graph(graph: onnx.GraphProto, scope: Scope) -> None:
         scope.values.update(zip(node.output, results, strict=False))
 
 
-def _read_initializers(
-    graph: onnx.GraphProto, values: dict[str, Value | None], refusals: Refusals, name: str
-) -> None:
+def _read_initializers(graph: onnx.GraphProto, values: dict[str, Value | None], refusals: Refusals, name: str) -> None:
     for tensor in graph.initializer:
         try:
             array, dtype = decode(tensor)

@@ -116,7 +116,6 @@ def compress(n: Node, version: int) -> Value:
     return n.emit(e.Gather(axis), x, n.const(kept, "i64"))
 
 
-
 def range_(n: Node, version: int) -> Value:
     dtype = n[0].dtype
     start, limit, delta = (n.known_scalar(i, what) for i, what in enumerate(("start", "limit", "delta")))

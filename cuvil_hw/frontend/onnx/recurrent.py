@@ -45,9 +45,7 @@ def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
         case "softsign":
             return lambda x: n.emit(e.Div(), x, n.emit(e.Add(), n.emit(e.Abs(), x), n.like(1, x)))
         case "thresholdedrelu":
-            return lambda x: n.emit(
-                e.Where(), n.emit(e.Greater(), x, n.like(alpha, x)), x, n.like(0, x)
-            )
+            return lambda x: n.emit(e.Where(), n.emit(e.Greater(), x, n.like(alpha, x)), x, n.like(0, x))
     n.refuse(f"activation {name!r}")
 
 

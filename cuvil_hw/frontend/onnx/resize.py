@@ -232,6 +232,4 @@ def grid_sample(n: Node, version: int) -> Value:
     return n.emit(op, n[0], n[1])
 
 
-RESIZE: Mapping[str, Converter] = MappingProxyType(
-    {"Resize": resize, "Upsample": upsample, "GridSample": grid_sample}
-)
+RESIZE: Mapping[str, Converter] = MappingProxyType({"Resize": resize, "Upsample": upsample, "GridSample": grid_sample})

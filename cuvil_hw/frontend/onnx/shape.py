@@ -288,7 +288,6 @@ def one_hot(n: Node, version: int) -> Value:
     return n.emit(e.Where(), hot, on, off)
 
 
-
 SHAPE: Mapping[str, Converter] = MappingProxyType(
     {
         "Reshape": reshape,

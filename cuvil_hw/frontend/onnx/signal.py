@@ -31,9 +31,7 @@ def lp_pool(n: Node, version: int) -> Value:
     if x.rank < 3:
         n.refuse(f"input {x.shape} has no spatial dimensions")
     win = window(n, x.shape[2:], n.ints("kernel_shape"))
-    return power_mean(
-        n, x, n.integer("p", 2), e.AvgPool(win.kernel, win.strides, win.pads, win.dilations, divisor=1)
-    )
+    return power_mean(n, x, n.integer("p", 2), e.AvgPool(win.kernel, win.strides, win.pads, win.dilations, divisor=1))
 
 
 def global_lp_pool(n: Node, version: int) -> Value:
@@ -117,9 +115,7 @@ def col2im(n: Node, version: int) -> Value:
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank or x.shape[1] % prod(block):
         n.refuse(f"{x.shape} as blocks {block} of an image {image}")
     channels = x.shape[1] // prod(block)
-    spans = [
-        image[d] + pads[d] + pads[rank + d] - dilations[d] * (block[d] - 1) - 1 for d in range(rank)
-    ]
+    spans = [image[d] + pads[d] + pads[rank + d] - dilations[d] * (block[d] - 1) - 1 for d in range(rank)]
     counts = [span // s + 1 for span, s in zip(spans, strides, strict=True)]
     if prod(counts) != x.shape[2]:
         n.refuse(f"{x.shape[2]} blocks where the image has {counts}")

@@ -33,9 +33,35 @@ _POW = math.pow  # torch.export puts a function of its own in its place while it
 _depth: dict[types.CodeType, int] = {}
 _VIEWS = frozenset(
     [
-        "view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "flatten",
-        "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
-        "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
+        "view",
+        "reshape",
+        "t",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "expand_as",
+        "flatten",
+        "narrow",
+        "select",
+        "split",
+        "chunk",
+        "unbind",
+        "diagonal",
+        "view_as",
+        "detach",
+        "contiguous",
+        "to",
+        "float",
+        "double",
+        "half",
+        "int",
+        "long",
+        "bool",
+        "swapaxes",
+        "movedim",
+        "unflatten",
     ]
 )
 _DATA_SHAPE = frozenset(["nonzero", "argwhere", "unique", "unique_consecutive", "tolist", "bincount"])
@@ -44,8 +70,25 @@ _DATA_SHAPE = frozenset(["nonzero", "argwhere", "unique", "unique_consecutive", 
 # Functions of NumPy that take arrays in a list.
 _OF_SEQUENCES = frozenset(
     [
-        "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "select", "choose", "multi_dot",
-        "lexsort", "ix_", "broadcast_arrays", "meshgrid", "concat", "ones", "zeros", "empty", "einsum",
+        "concatenate",
+        "stack",
+        "hstack",
+        "vstack",
+        "dstack",
+        "column_stack",
+        "block",
+        "select",
+        "choose",
+        "multi_dot",
+        "lexsort",
+        "ix_",
+        "broadcast_arrays",
+        "meshgrid",
+        "concat",
+        "ones",
+        "zeros",
+        "empty",
+        "einsum",
     ]
 )
 
@@ -431,4 +474,3 @@ def shown(value: Any) -> Any:
     if isinstance(value, Number | Array) or (isinstance(value, torch.Tensor) and not constant(value)):
         refuse("a text", "can't hold values that depend on tensors")
     return value
-

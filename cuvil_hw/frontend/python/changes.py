@@ -48,9 +48,28 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 MUTATING = frozenset(
     [
-        "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault",
-        "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update",
-        "__setitem__", "__delitem__", "appendleft", "popleft", "extendleft", "rotate",
+        "append",
+        "extend",
+        "insert",
+        "remove",
+        "pop",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "popitem",
+        "add",
+        "discard",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+        "__setitem__",
+        "__delitem__",
+        "appendleft",
+        "popleft",
+        "extendleft",
+        "rotate",
     ]
 )
 

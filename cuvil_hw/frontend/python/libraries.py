@@ -10,9 +10,31 @@ from cuvil_hw.frontend.python.trace import refuse
 
 _ALLOWED = frozenset(
     [
-        "builtins", "torch", "numpy", "math", "operator", "functools", "itertools", "collections", "copy", "typing",
-        "dataclasses", "enum", "abc", "_operator", "_functools", "_collections", "_collections_abc", "__builtin__",
-        "numbers", "types", "string", "re", "cuvil", "cuvil_hw", "einops",
+        "builtins",
+        "torch",
+        "numpy",
+        "math",
+        "operator",
+        "functools",
+        "itertools",
+        "collections",
+        "copy",
+        "typing",
+        "dataclasses",
+        "enum",
+        "abc",
+        "_operator",
+        "_functools",
+        "_collections",
+        "_collections_abc",
+        "__builtin__",
+        "numbers",
+        "types",
+        "string",
+        "re",
+        "cuvil",
+        "cuvil_hw",
+        "einops",
     ]
 )
 _IMPURE = {
@@ -29,9 +51,26 @@ _IMPURE = {
 # Functions of NumPy and torch.
 DATA_SHAPE = frozenset(
     [
-        "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
-        "unique_inverse", "unique_consecutive", "extract", "compress", "union1d", "intersect1d",
-        "setdiff1d", "setxor1d", "trim_zeros", "histogram", "bincount", "piecewise", "delete",
+        "nonzero",
+        "argwhere",
+        "flatnonzero",
+        "unique",
+        "unique_all",
+        "unique_values",
+        "unique_counts",
+        "unique_inverse",
+        "unique_consecutive",
+        "extract",
+        "compress",
+        "union1d",
+        "intersect1d",
+        "setdiff1d",
+        "setxor1d",
+        "trim_zeros",
+        "histogram",
+        "bincount",
+        "piecewise",
+        "delete",
     ]
 )
 _IMPURE_BUILTINS = {

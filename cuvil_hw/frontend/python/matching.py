@@ -93,9 +93,7 @@ def _alone(pattern: ast.pattern, subject: ast.expr) -> ast.expr:
     return reduce(lambda a, b: ast.BoolOp(ast.And(), [a, b]), tests) if tests else ast.Constant(True)
 
 
-def _sequence(
-    patterns: Sequence[ast.pattern], subject: ast.expr, tests: list[ast.expr], bound: Bindings
-) -> None:
+def _sequence(patterns: Sequence[ast.pattern], subject: ast.expr, tests: list[ast.expr], bound: Bindings) -> None:
     star = next((i for i, p in enumerate(patterns) if isinstance(p, ast.MatchStar)), None)
     least = len(patterns) - (star is not None)
     length = [ast.Constant(least), ast.Constant(star is None)]

@@ -378,9 +378,7 @@ class _Rewriter(ast.NodeTransformer):
             made: ast.expr = ast.Compare(self.visit(node.left), node.ops, [self.visit(node.comparators[0])])
         else:
             names = ast.Tuple([ast.Constant(type(o).__name__) for o in node.ops], ast.Load())
-            made = helper(
-                "compare", self.visit(node.left), names, *(later(self.visit(c)) for c in node.comparators)
-            )
+            made = helper("compare", self.visit(node.left), names, *(later(self.visit(c)) for c in node.comparators))
         return self.placed(made, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:

@@ -79,9 +79,7 @@ def load_torch(
 
 
 @contextmanager
-def for_inference(
-    module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]
-) -> Iterator[torch.nn.Module]:
+def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[torch.nn.Module]:
     """The module's twin in eval mode, to be traced for a call with these arguments. Raises CuvilError when the trace
     hangs on attributes that the forward changes.
 

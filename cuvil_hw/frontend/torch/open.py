@@ -200,9 +200,7 @@ def _export(
         opened = [d for d, e in enumerate(next(leaves)) if isinstance(e, Expr) and leaf.shape[d] > 1]
         return dict.fromkeys(opened, torch.export.Dim.AUTO) or None
 
-    args, named = pytree.tree_unflatten(
-        _examples(args, named, inputs, sizes), pytree.tree_structure((args, named))
-    )
+    args, named = pytree.tree_unflatten(_examples(args, named, inputs, sizes), pytree.tree_structure((args, named)))
     leaves = iter(inputs.values())
     axes_args, axes_named = pytree.tree_map(open_axes, (args, named))
     with for_inference(module, args, named) as twin, warnings.catch_warnings(), honest_sizes():

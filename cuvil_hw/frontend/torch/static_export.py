@@ -66,9 +66,7 @@ def static(
     )
 
 
-def _value(
-    node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], number: Number, exported: ExportedProgram
-) -> Any:
+def _value(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], number: Number, exported: ExportedProgram) -> Any:
     """A node's value, tensors being fake."""
     match node.op:
         case "placeholder":

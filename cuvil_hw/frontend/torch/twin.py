@@ -95,9 +95,7 @@ def _unwrapped(method: Any) -> Iterator[Any]:
 @contextmanager
 def _hooks_kept(model: torch.nn.Module) -> Iterator[None]:
     """Models inside that have their hooks already keep exactly those."""
-    inside = [
-        m for top in model.modules() if top is not model and getattr(top, _HOOKED, False) for m in top.modules()
-    ]
+    inside = [m for top in model.modules() if top is not model and getattr(top, _HOOKED, False) for m in top.modules()]
     before = [(m, m._forward_hooks.copy()) for m in inside]
     try:
         yield

@@ -80,9 +80,7 @@ def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
     if label not in PARTWISE:
         raise Refused("has no form for complex numbers; write it with their real and imaginary parts")
     numbers = (0, _NUMBERS.get(label))
-    re, im = (
-        TABLE[label](e, *(_side(e, a, i) if at in numbers else a for at, a in enumerate(args))) for i in (0, 1)
-    )
+    re, im = (TABLE[label](e, *(_side(e, a, i) if at in numbers else a for at, a in enumerate(args))) for i in (0, 1))
     if isinstance(re, list | tuple):
         assert isinstance(im, list | tuple)
         return [Pair(a, b) for a, b in zip(re, im, strict=True) if a is not None and b is not None]

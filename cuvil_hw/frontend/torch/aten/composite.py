@@ -66,9 +66,7 @@ def layer_norm(
 
 
 @converts("group_norm")
-def group_norm(
-    e: Emitter, x: Value, groups: int, w: Value | None, b: Value | None, eps: float, cudnn: bool
-) -> Value:
+def group_norm(e: Emitter, x: Value, groups: int, w: Value | None, b: Value | None, eps: float, cudnn: bool) -> Value:
     channels = e.shape(x)[1]
     return e.op(norm.GroupNorm(groups, eps), x, nn.channel(e, w, channels, 1), nn.channel(e, b, channels, 0))
 

@@ -114,9 +114,7 @@ def _by_phases(
         max(min(p // s, *((t - 1) * d for t in ts), p), 0)
         for p, s, d, ts in zip(pads, strides, dilations, taps, strict=True)
     ]
-    lengths = [
-        max(-(-(p - c * s + out) // s), 0) for p, c, s, out in zip(pads, skipped, strides, outs, strict=True)
-    ]
+    lengths = [max(-(-(p - c * s + out) // s), 0) for p, c, s, out in zip(pads, skipped, strides, outs, strict=True)]
     per_group = e.shape(w)[1]
     if all(t[0] == t[-1] for t in taps):
         counts = [t[0] for t in taps]

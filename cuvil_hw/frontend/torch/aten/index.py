@@ -117,9 +117,7 @@ def _scatter_nd(e: Emitter, x: Value, at: Value, updates: Value, accumulate: boo
     return e.op(ew.ScatterND(how="add" if accumulate else "none"), x, at, updates)
 
 
-def _masked_put(
-    e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
-) -> Value:
+def _masked_put(e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
     """x[mask] = what is the same for every true element: all that doesn't depend on how many there are."""
     given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
     if len(given) != 1:
@@ -215,9 +213,7 @@ def scatter_reduce(
     if reduce != "mean":
         return y
     one = e.splat(1, e.out)
-    counts = scattered(
-        e, "add", one if include_self else e.splat(0, e.out), dim, indices, _filled(e, 1, indices)
-    )
+    counts = scattered(e, "add", one if include_self else e.splat(0, e.out), dim, indices, _filled(e, 1, indices))
     counts = e.op(ew.Maximum(), counts, one)
     return _floor_quotient(e, y, counts)
 
