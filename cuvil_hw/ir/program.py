@@ -14,17 +14,19 @@ import numpy.typing as npt
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, Builtin, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import Func, FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Region as MlirRegion
 from xdsl.parser import Parser
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
+from cuvil_hw.ir.callers import Region, callers_elements, whole
 from cuvil_hw.ops import base
 from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
-from cuvil_hw.ops.elementwise import Cast, LogicalNot
+from cuvil_hw.ops.elementwise import LogicalNot
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
-from cuvil_hw.ops.shape import BroadcastTo, Gather, Reshape, Transpose
+from cuvil_hw.ops.shape import BroadcastTo, Gather
 from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range
 from cuvil_hw.types import TensorType
 
@@ -33,20 +35,12 @@ Array = npt.NDArray[Any]
 
 # Ops whose second operand are indices into the first.
 _INDEXING = (Gather, GatherElements, GatherND, ScatterElements, ScatterND)
-# Ops whose results hold the elements of their first operand, in another order.
-_SAME_ELEMENTS = tuple(level1.operation_class(op.mnemonic) for op in (Reshape, BroadcastTo, Transpose))
-_CAST = level1.operation_class(Cast.mnemonic)
 
 
-def _widens(operation: Operation) -> bool:
-    """Whether it converts integers to a type that holds all of them."""
-    if not isinstance(operation, _CAST):
-        return False
-    was, now = (level1.type_of(v).dtype for v in (operation.operands[0], operation.results[0]))
-    if not (dtypes.is_int(was) and dtypes.is_int(now)):
-        return False
-    (low, high), (least, most) = dtypes.int_range(was), dtypes.int_range(now)
-    return least <= low and high <= most
+def _ascending(taken: range) -> tuple[int, int, int]:
+    """Start, count and step of the same indices, smallest first."""
+    up = taken if taken.step > 0 else taken[::-1]
+    return up.start, len(up), up.step
 
 
 class ConstantStore(Mapping[str, Array]):
@@ -154,7 +148,7 @@ class Builder:
         self.block = Block(arg_types=[level1.to_mlir(t) for _, t in inputs])
         self._inputs = tuple(inputs)
         self._guards: dict[str, SSAValue] = {}
-        self._ranges: dict[str, Range] = {}
+        self._ranges: dict[tuple[str, Region], tuple[int, int]] = {}
         self._active: SSAValue | None = None
 
     def input(self, i: int) -> SSAValue:
@@ -176,10 +170,19 @@ class Builder:
         if self._active is not None and isinstance(op, _INDEXING) and not self._known_inside(op, inputs):
             inputs = (inputs[0], self._harmless(inputs[1], loc), *inputs[2:])
         results = self._append(op, inputs, loc)
-        if isinstance(op, Gather | GatherElements | ScatterElements):
-            extent = level1.type_of(inputs[0]).shape[op.axis]
-            self.within(inputs[1], -extent, extent - 1)
+        if isinstance(op, _INDEXING):
+            self._want_inside(op, level1.type_of(inputs[0]).shape, inputs[1])
         return results
+
+    def _want_inside(self, op: base.Op, shape: Sequence[int], indices: SSAValue) -> None:
+        """Ranges of the indices of one op into data of `shape`."""
+        if isinstance(op, GatherND | ScatterND):  # the last dimension of the indices counts axes
+            lead, first = level1.type_of(indices).shape, op.batch_dims if isinstance(op, GatherND) else 0
+            for d in range(lead[-1]):
+                column = (*whole(lead[:-1]), range(d, d + 1))
+                self.within(indices, -shape[first + d], shape[first + d] - 1, column)
+        elif isinstance(op, Gather | GatherElements | ScatterElements):
+            self.within(indices, -shape[op.axis], shape[op.axis] - 1)
 
     def _append(self, op: base.Op, inputs: Sequence[SSAValue], loc: str) -> tuple[SSAValue, ...]:
         operation = level1.create(op, inputs, loc)
@@ -212,17 +215,16 @@ class Builder:
         other = self._guards.get(message)
         self._guards[message] = ok if other is None else self.op(LogicalAnd(), other, ok, loc=loc)
 
-    def within(self, indices: SSAValue, low: int, high: int) -> None:
-        """Demand that elements of `indices` lie in [low, high] where they are the caller's own: else a call raises
-        InputError. Computed ones are not looked at."""
-        while isinstance(owner := indices.owner, Operation) and (isinstance(owner, _SAME_ELEMENTS) or _widens(owner)):
-            indices = owner.operands[0]
-        if isinstance(indices, BlockArgument) and indices.owner is self.block and self._active is None:
-            name, kind = self._inputs[indices.index]
+    def within(self, indices: SSAValue, low: int, high: int, taken: Region | None = None) -> None:
+        """Demand that the elements `taken` of `indices` (all of them for None) lie in [low, high] where they are the
+        caller's own: else a call raises InputError. Computed ones are not looked at."""
+        if self._active is not None:
+            return
+        for number, region in callers_elements(indices, self.block, taken):
+            name, kind = self._inputs[number]
             if dtypes.is_int(kind.dtype):
-                known = self._ranges.get(name)
-                low, high = (low, high) if known is None else (max(low, known.low), min(high, known.high))
-                self._ranges[name] = Range(name, low, high)
+                least, most = self._ranges.get((name, region), (low, high))
+                self._ranges[name, region] = max(low, least), min(high, most)
 
     def _known_inside(self, op: base.Op, inputs: Sequence[SSAValue]) -> bool:
         """Whether the indices are constants inside the data."""
@@ -256,10 +258,15 @@ class Builder:
             outputs = [*outputs, (name, ok)]
         self.block.add_op(ReturnOp(*[v for _, v in outputs]))
         kind = FunctionType.from_lists([a.type for a in self.block.args], [v.type for _, v in outputs])
-        main = FuncOp("main", kind, Region(self.block))
+        main = FuncOp("main", kind, MlirRegion(self.block))
         main.attributes["input_names"] = ArrayAttr([StringAttr(n) for n, _ in self._inputs])
         main.attributes["output_names"] = ArrayAttr([StringAttr(n) for n, _ in outputs])
-        ranges = tuple(r for name, r in self._ranges.items() if name not in calling.kept_inputs)
+        shapes = {name: kind.shape for name, kind in self._inputs}
+        ranges = tuple(
+            Range(name, low, high, () if region == whole(shapes[name]) else tuple(map(_ascending, region)))
+            for (name, region), (low, high) in self._ranges.items()
+            if name not in calling.kept_inputs
+        )
         calling = replace(calling, guards=(*calling.guards, *guards), ranges=(*calling.ranges, *ranges))
         program = Program(ModuleOp([main]), self.constants, self.name, calling=calling)
         program.verify()

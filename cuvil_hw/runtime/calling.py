@@ -49,19 +49,21 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What elements of the integer `input` may be, `low` and `high` included: indices that a caller gives."""
+    """What elements of the integer `input` may be, `low` and `high` included: indices that a caller gives. `part`:
+    start, count and step along each axis of the elements meant, where they aren't all."""
 
     input: str
     low: int
     high: int
+    part: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Calling:
     """`states`, `guards` and `writes` name ports of a program. Those ports are hidden from callers, except inputs that
     are written back. `signature`: how the model is called, where that is more than one array per port; `rebuild`: makes
-    the model's own classes from outputs by name, where they are at hand (never stored). `ranges`: of inputs that are
-    indices, one for an input."""
+    the model's own classes from outputs by name, where they are at hand (never stored). `ranges`: of inputs, or
+    parts of inputs, that are indices."""
 
     states: tuple[State, ...] = ()
     guards: tuple[Guard, ...] = ()
@@ -104,6 +106,8 @@ def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], con
     for bounds in calling.ranges:
         if bounds.input not in ins or not dtypes.is_int(ins[bounds.input].dtype):
             raise ValueError(f"{bounds.input!r} is no input of integers")
+        if bounds.part and not _is_part(bounds.part, ins[bounds.input].shape):
+            raise ValueError(f"{bounds.part} is no part of {bounds.input!r}")
     if calling.signature is not None:
         given, kept = [n for p in calling.signature.parameters for n in ports(p.tree)], calling.kept_inputs
         if sorted(given) != sorted(set(ins) - kept):
@@ -116,6 +120,13 @@ def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], con
             array = constants.get(state.initial)
             if array is None or array.shape != port.shape or array.dtype != dtypes.to_numpy(port.dtype):
                 raise ValueError(f"state {state.input!r} has no initial value of its type")
+
+
+def _is_part(part: Sequence[tuple[int, int, int]], shape: Sequence[int]) -> bool:
+    lines = zip(part, shape, strict=False)
+    return len(part) == len(shape) and all(
+        start >= 0 and n > 0 and step > 0 and start + (n - 1) * step < extent for (start, n, step), extent in lines
+    )
 
 
 def initial(calling: Calling, inputs: Sequence[Port], constants: Mapping[str, Array]) -> dict[str, Array]:
@@ -136,6 +147,9 @@ def check_ranges(calling: Calling, inputs: Mapping[str, Array], program: str) ->
     """`inputs`: arrays that a caller gave, by name. Raises InputError for the first index outside its range."""
     for bounds in calling.ranges:
         given = inputs.get(bounds.input)
+        if given is not None and bounds.part:  # of every sample
+            lines: Any = [slice(start, start + n * step, step) for start, n, step in bounds.part]
+            given = given[(..., *lines)]
         if given is not None and given.size:
             for found in (int(given.min()), int(given.max())):
                 if not bounds.low <= found <= bounds.high:

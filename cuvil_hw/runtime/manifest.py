@@ -123,9 +123,14 @@ def calling_json(calling: Calling) -> dict[str, Any]:
         "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in calling.states],
         "guards": [{"output": g.output, "message": g.message} for g in calling.guards],
         "writes": [{"input": w.input, "output": w.output} for w in calling.writes],
-        "ranges": [{"input": r.input, "low": r.low, "high": r.high} for r in calling.ranges],
+        "ranges": [_range_json(r) for r in calling.ranges],
         "signature": None if calling.signature is None else signature.to_json(calling.signature),
     }
+
+
+def _range_json(bounds: Range) -> dict[str, Any]:
+    part = {"part": [list(line) for line in bounds.part]} if bounds.part else {}
+    return {"input": bounds.input, "low": bounds.low, "high": bounds.high, **part}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +220,19 @@ def _program(node: _Node) -> HostProgram:
     return HostProgram(node.each("steps", _step), node.each("inputs", _name), node.each("outputs", _name))
 
 
+def _range(node: _Node) -> Range:
+    node.only("input", "low", "high", "part")
+    part = node.each("part", _line) if "part" in node.value else ()
+    return Range(node.get("input", str), node.get("low", int), node.get("high", int), part)
+
+
+def _line(node: _Node) -> tuple[int, int, int]:
+    values = node.typed(list)
+    if len(values) != 3 or any(type(v) is not int or not 0 <= v < 1 << 40 for v in values):
+        raise ValueError(f"{node.at[:-1]} must be a start, a count and a step")
+    return values[0], values[1], values[2]
+
+
 def _calling(node: _Node) -> Calling:
     node.only(*(f.name for f in fields(Calling) if f.name != "rebuild"))
     called = node.child("signature").value
@@ -223,7 +241,7 @@ def _calling(node: _Node) -> Calling:
         node.each("guards", lambda n: Guard(n.get("output", str), n.get("message", str))),
         node.each("writes", lambda n: Write(n.get("input", str), n.get("output", str))),
         None if called is None else signature.from_json(called),
-        ranges=node.each("ranges", lambda n: Range(n.get("input", str), n.get("low", int), n.get("high", int)))
+        ranges=node.each("ranges", _range)
         if "ranges" in node.value  # artifacts of earlier versions hold none
         else (),
     )

@@ -104,3 +104,70 @@ def test_where_pytorch_refuses_negative_indices(f: Any) -> None:
     assert ranges(f, TABLE, IDS % 3) == (Range("args_1", 0, 2),)
     with pytest.raises((RuntimeError, IndexError)):
         f(TABLE, IDS % 3 - 1)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t, i, j: t[i, j],
+        lambda t, i, j: t.index_put((i, j), torch.ones(2, 2)),
+        lambda t, i, j: t.index_put((i, j), torch.ones(()), accumulate=True),
+        lambda t, i, j: t.T[j, i.T.T] * 2,
+    ],
+)
+def test_several_indices_at_once(f: Any) -> None:
+    j = torch.tensor([[1, 2], [0, 0]])
+    assert set(ranges(f, TABLE, IDS, j)) == {Range("args_1", -5, 4), Range("args_2", -3, 2)}
+    with cuvil.compile(Call(f), "cpu", example_inputs=(TABLE, IDS, j)) as program:
+        torch.testing.assert_close(program(TABLE, IDS - 5, j - 3), f(TABLE, IDS - 5, j - 3))
+        for i, k, wrong in ((IDS + 1, j, 5), (IDS, j + 1, 3), (IDS - 6, j, -6), (IDS, j - 4, -4)):
+            with pytest.raises(IndexError):
+                f(TABLE, i, k)
+            with pytest.raises(cuvil.InputError, match=f"; {wrong} is given"):
+                program(TABLE, i, k)
+
+
+def test_parts_of_an_input() -> None:
+    assert ranges(lambda t, i: t[i[0]] + t[:4][i[1].flip(0)], TABLE, IDS) == (
+        Range("args_1", -5, 4, ((0, 1, 1), (0, 2, 1))), Range("args_1", -4, 3, ((1, 1, 1), (0, 2, 1))))  # fmt: skip
+
+    def f(t: Any, i: Any) -> Any:
+        return t[i[:, 0], i[:, 1]], t.take(i[1:])
+
+    with cuvil.compile(Call(f), "cpu", example_inputs=(TABLE, IDS % 3)) as program:
+        given = torch.tensor([[4, 2], [-2, -3]])
+        for got, want in zip(program(TABLE, given), f(TABLE, given), strict=True):
+            assert torch.equal(got, want)
+        for wrong in ([[4, 3], [0, 0]], [[5, 2], [0, 0]], [[0, -4], [0, 0]], [[0, 0], [0, 3]], [[0, 0], [-6, 0]]):
+            with pytest.raises(IndexError):
+                f(TABLE, torch.tensor(wrong))
+            with pytest.raises(cuvil.InputError, match="is given"):
+                program(TABLE, torch.tensor(wrong))
+
+
+def test_positions_of_onnx(tmp_path: Path) -> None:
+    """GatherND and ScatterND hold a position in each row; their columns have extents of their own."""
+    gather = _onnx("GatherND", ["x", "i"], {}, x=(3, 4), i=(2, 2), y=(2,))
+    scatter = _onnx("ScatterND", ["x", "i", "u"], {}, x=(3, 4), i=(2, 2), u=(2,), y=(3, 4))
+    batched = _onnx("GatherND", ["x", "i"], {"batch_dims": 1}, x=(2, 3, 4), i=(2, 1), y=(2, 4))
+    x, u = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(2, np.float32)
+    for model, others in ((gather, ()), (scatter, (u,))):
+        cuvil.compile(model, "cpu").save(tmp_path / "p.cuvil")
+        with cuvil.load(tmp_path / "p.cuvil") as program:
+            program(x, np.array([[2, 3], [-3, -4]]), *others)
+            for wrong in ([[3, 0], [0, 0]], [[0, 0], [0, 4]], [[-4, 0], [0, 0]], [[0, 0], [0, -5]]):
+                with pytest.raises(cuvil.InputError, match=r"'i' is an index from .* is given"):
+                    program(x, np.array(wrong), *others)
+    assert load(batched).calling.ranges == (Range("i", -3, 2),)
+
+
+def _onnx(op: str, inputs: list[str], attributes: dict[str, Any], **shapes: tuple[int, ...]) -> Any:
+    from onnx import TensorProto, helper
+
+    def info(name: str) -> Any:
+        kind = TensorProto.INT64 if name == "i" else TensorProto.FLOAT
+        return helper.make_tensor_value_info(name, kind, shapes[name])
+
+    node = helper.make_node(op, inputs, ["y"], **attributes)
+    graph = helper.make_graph([node], "g", [info(n) for n in inputs], [info("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

@@ -1,4 +1,4 @@
-"""Powers and divmod of integers, as PyTorch, NumPy and Python compute them."""
+"""Powers and divmod of integers, as PyTorch, NumPy, ONNX and Python compute them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ pytest.importorskip("xdsl")
 
 import cuvil  # noqa: E402
 from cuvil_hw.errors import Unsupported  # noqa: E402
+from cuvil_hw.frontend import load  # noqa: E402
+from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.unit.python_runner import agrees  # noqa: E402
 from tests.unit.torch_oracle import check  # noqa: E402
 
@@ -54,6 +56,59 @@ def test_refusals_name_pythons_functions_as_users_write_them() -> None:
         with pytest.raises(Unsupported, match=rf"- {name} ×1 .*number that is read from a tensor") as e:
             check(lambda x, f=f: x * f(x.sum().item()), torch.ones(3))
         assert "built-in" not in str(e.value)
+
+
+@pytest.mark.parametrize(("base", "exponent"), [("int64", "int64"), ("int32", "int64"), ("int64", "uint8"),
+                                                ("int32", "uint64"), ("int64", "int8")])  # fmt: skip
+def test_powers_of_onnx_are_exact(base: str, exponent: str) -> None:
+    """Python's integers, modulo 2^width. ONNX Runtime goes through doubles: it has 3^39 wrong."""
+    onnx = pytest.importorskip("onnx")
+    signed = exponent[0] == "i"
+    bases = (0, 1, -1, 2, -2, 3, -3, 7, 10, np.iinfo(base).min, np.iinfo(base).max)
+    powers = (
+        0,
+        1,
+        2,
+        3,
+        5,
+        20,
+        31,
+        39,
+        63,
+        64,
+        100,
+        *((-1, -2, -63) if signed else (2 if exponent[-1] == "8" else 2**64 - 1,)),
+    )
+    a, b = (np.array([*v], t) for v, t in ((np.repeat(np.array(bases, base), len(powers)), base),
+                                           (powers * len(bases), exponent)))  # fmt: skip
+    want = [wrapped(exact(int(x), int(n)), base) for x, n in zip(a, b, strict=True)]
+    program = load(pow_model(onnx, base, exponent, len(a)))
+    assert evaluate(program, [a, b])[0].tolist() == want
+    for n in (0, 2, 39):
+        program = load(pow_model(onnx, base, exponent, len(a), n))
+        assert evaluate(program, [a])[0].tolist() == [wrapped(exact(int(x), n), base) for x in a]
+
+
+def exact(x: int, n: int) -> int:
+    """A negative power gives what PyTorch gives, and ONNX Runtime but for a base of 0."""
+    if n >= 0:
+        return pow(x, n, 1 << 64)
+    return {1: 1, -1: -1 if n % 2 else 1}.get(x, 0)
+
+
+def wrapped(value: int, dtype: str) -> int:
+    return int(np.array(value % (1 << 64), np.uint64).astype(dtype))
+
+
+def pow_model(onnx: Any, base: str, exponent: str, count: int, fixed: int | None = None) -> Any:
+    helper = onnx.helper
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(t)) for t in (base, exponent)]
+    infos = [helper.make_tensor_value_info(n, k, [count]) for n, k in zip("ab", kinds, strict=True)]
+    weights = [helper.make_tensor("b", kinds[1], [], [fixed])] if fixed is not None else []
+    result = [helper.make_tensor_value_info("y", kinds[0], [count])]
+    node = helper.make_node("Pow", ["a", "b"], ["y"])
+    graph = helper.make_graph([node], "g", infos[: 2 - len(weights)], result, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
 
 
 def powers(x: Any, n: Any) -> Any:

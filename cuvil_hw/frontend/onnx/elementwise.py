@@ -11,8 +11,11 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
+from cuvil_hw.frontend.powers import fixed_power
+from cuvil_hw.frontend.powers import power as integer_power
 from cuvil_hw.ops.base import Op
 from cuvil_hw.shapes import size
+from cuvil_hw.types import TensorType
 
 
 def unary(op: Op) -> Converter:
@@ -137,10 +140,34 @@ def _bound(bound: Value | None, absent: float) -> float | None:
 
 
 def power(n: Node, version: int) -> Value:
-    """The result has the base's type, whatever the exponent's. Integers go through f64, exact below 2^53."""
+    """The result has the base's type, whatever the exponent's. Integers to integer powers are exact modulo 2^width,
+    where ONNX Runtime rounds to f64; to powers of floats, they go through f64."""
     base, exponent = n[0], n[1]
-    work = base.dtype if dtypes.is_float(base.dtype) else "f64"
-    return cast_to(n, n.binary(e.Pow(), cast_to(n, base, work), cast_to(n, exponent, work)), base.dtype)
+    if dtypes.is_float(base.dtype) or dtypes.is_float(exponent.dtype):
+        work = base.dtype if dtypes.is_float(base.dtype) else "f64"
+        return cast_to(n, n.binary(e.Pow(), cast_to(n, base, work), cast_to(n, exponent, work)), base.dtype)
+    # As wide as the wider one; where an exponent is never negative, modulo 2^width is all that counts of a base.
+    widths = [(dtypes.int_width(v.dtype) or (False, 0))[1] for v in (base, exponent)]
+    work = f"{'u' if exponent.dtype[0] == 'u' else 'i'}{max(widths)}"
+    x, by = n.broadcast(cast_to(n, base, work), cast_to(n, exponent, work))
+    known = exponent.array
+    if known is not None and known.size == 1 and known.item() >= 0:
+        n.emitter.pin((exponent,))
+        return cast_to(n, fixed_power(_Emits(n), x, int(known.item()), x.type), base.dtype)
+    return cast_to(n, integer_power(_Emits(n), x, by, x.type), base.dtype)
+
+
+@dataclass(frozen=True)
+class _Emits:
+    """A node's ops for what front ends share."""
+
+    node: Node
+
+    def op(self, op: Op, *values: Value) -> Value:
+        return self.node.emit(op, *values)
+
+    def splat(self, value: int, kind: TensorType) -> Value:
+        return self.node.like(value, Value(kind))
 
 
 def modulo(n: Node, version: int) -> Value:
