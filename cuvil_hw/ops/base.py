@@ -85,7 +85,11 @@ class Op:
 class Emit(typing.Protocol):
     """Where a decomposition puts its ops. Values are opaque."""
 
-    def op(self, op: Op, *values: Any) -> Any: ...
+    def op(self, op: Op, *values: Any) -> Any:
+        """Put `op`; its first result."""
+
+    def ops(self, op: Op, *values: Any) -> tuple[Any, ...]:
+        """Put `op`; all its results."""
 
     def type(self, value: Any) -> TensorType: ...
 

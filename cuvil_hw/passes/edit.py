@@ -104,9 +104,12 @@ class Inserter:
     anchor: Operation
 
     def op(self, op: base.Op, *values: SSAValue, loc: str = "") -> SSAValue:
+        return self.ops(op, *values, loc=loc)[0]
+
+    def ops(self, op: base.Op, *values: SSAValue, loc: str = "") -> tuple[SSAValue, ...]:
         operation = level1.create(op, values, loc or level1.loc_of(self.anchor))
         self._put(operation)
-        return operation.results[0]
+        return tuple(operation.results)
 
     def type(self, value: SSAValue) -> TensorType:
         return level1.type_of(value)

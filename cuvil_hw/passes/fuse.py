@@ -1,4 +1,5 @@
 """Every op into exactly one group that will be one kernel: one loop nest with at most one reduction and one result.
+An op with several results is repeated for each one that is read.
 
 before: %1 = conv %x, %w, %b; %2 = rescale %1; %3 = clamp %2
 after:  %3 = group "conv_0" (%x, %w, %b) { conv; rescale; clamp }
@@ -34,13 +35,14 @@ class Group:
 
     @property
     def result(self) -> SSAValue:
-        return self.ops[-1].results[0]
+        return result_of(self.ops[-1])
 
 
 def run(program: Program, residual_epilogue: bool = False, prologue_views: bool = True) -> None:
     """`residual_epilogue`: an elementwise op after an anchor may read one more computed tensor, such as a skip
     connection. `prologue_views`: a view or pad that one group alone reads is computed inside it."""
     block = program.block
+    split_results(program)
     spread_constants(program)
     groups: dict[Operation, Group] = {}
     for operation in [o for o in block.ops if isinstance(o, level1.TensorOp)]:
@@ -52,6 +54,20 @@ def run(program: Program, residual_epilogue: bool = False, prologue_views: bool 
     distinct = list(dict.fromkeys(groups[o] for o in order if o in groups))
     for number, group in enumerate(sorted(distinct, key=lambda g: order[g.ops[-1]])):
         emit(block, group, number, order)
+
+
+def split_results(program: Program) -> None:
+    """Repeat every op for each of its results that is read, so that each of them can be a kernel's one result."""
+    for operation in [o for o in program.block.ops if isinstance(o, level1.TensorOp)]:
+        for result in [r for r in operation.results if r.first_use is not None][1:]:
+            copy = operation.clone()
+            program.block.insert_op_before(copy, operation)
+            result.replace_all_uses_with(copy.results[result.index])
+
+
+def result_of(operation: Operation) -> SSAValue:
+    """The result that is read; the first where none is."""
+    return next((r for r in operation.results if r.first_use is not None), operation.results[0])
 
 
 def spread_constants(program: Program) -> None:
@@ -110,7 +126,7 @@ def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
     while len(group.ops) > 1 and group.ops[-1] is not group.anchor:
         last = group.ops[-1]
         computed = [v for v in last.operands if not is_const(v)]
-        if len(computed) != 1 or owner(computed[0]) is not group.ops[-2] or bits(last.results[0]) <= bits(computed[0]):
+        if len(computed) != 1 or owner(computed[0]) is not group.ops[-2] or bits(result_of(last)) <= bits(computed[0]):
             break
         taken.insert(0, group.ops.pop())
     if not taken:
@@ -131,8 +147,9 @@ def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
     alone = group.anchor is None and all(o.spec.moves and len(o.operands) == 1 for o in group.ops)
     if not alone or group.ops[-1] is not operation:
         return
-    readers = {id(groups[u]): groups[u] for u in users(operation.results[0]) if u in groups}
-    if len(readers) != 1 or any(u not in groups for u in users(operation.results[0])):
+    reading = users(group.result)
+    readers = {id(groups[u]): groups[u] for u in reading if u in groups}
+    if len(readers) != 1 or any(u not in groups for u in reading):
         return
     reader = next(iter(readers.values()))
     if len(reader.ops) + len(group.ops) > MAX_OPS:
@@ -148,7 +165,7 @@ def emit(block: Block, group: Group, number: int, order: Mapping[Operation, int]
     ops = sorted(group.ops, key=order.__getitem__)
     inside = set(ops)
     inputs = list(dict.fromkeys(v for o in ops for v in o.operands if owner(v) not in inside))
-    result, anchor = ops[-1].results[0], ops[-1]
+    result, anchor = result_of(ops[-1]), ops[-1]
     body = Block(arg_types=[v.type for v in inputs])
     operation = level1.group(
         f"{mnemonic(main)}_{number}", inputs, [level1.type_of(result)], Region(body), level1.loc_of(main)

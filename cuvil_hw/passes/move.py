@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace as with_fields
+from typing import TypeGuard
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
@@ -26,14 +27,14 @@ from cuvil_hw.passes.edit import Inserter, insert, owner, replace, users
 from cuvil_hw.passes.real import Real, quantizer, real
 
 
-def is_monotone(operation: Operation | None) -> bool:
+def is_monotone(operation: Operation | None) -> TypeGuard[level1.TensorOp]:
     """Only moves or chooses elements: quantize and dequantize move through it."""
-    return isinstance(operation, level1.TensorOp) and operation.spec.monotone != "none"
+    return isinstance(operation, level1.TensorOp) and operation.spec.monotone != "none" and len(operation.results) == 1
 
 
 def keeps_range(operation: Operation | None) -> bool:
     """Its values are some of its first operand's, or bounds of its own: relu, views, pools of maxima."""
-    return isinstance(operation, level1.TensorOp) and operation.spec.monotone == "first"
+    return is_monotone(operation) and operation.spec.monotone == "first"
 
 
 def data_operands(operation: level1.TensorOp) -> list[SSAValue]:
@@ -47,7 +48,7 @@ def quantize_up(program: Program, operation: level1.TensorOp) -> bool:
     if q is None:
         return False
     inner = owner(operation.operands[0])
-    if not isinstance(inner, level1.TensorOp) or not is_monotone(inner):
+    if not is_monotone(inner):
         return False
     if not all(quantizer(user) is not None for user in users(inner.results[0])):
         return False
