@@ -34,29 +34,23 @@ _REDUCE = {
     "logical_or": np.any,
 }
 _ACCUMULATE = {"add": np.cumsum, "multiply": np.cumprod}
-_DATA_SHAPE = frozenset(
-    """
-    nonzero argwhere flatnonzero unique unique_all unique_values unique_counts unique_inverse extract compress
-    union1d intersect1d setdiff1d setxor1d trim_zeros histogram bincount piecewise delete
-    """.split()
-)
-_OF_TYPE = frozenset(
-    """
-    shape ndim size result_type can_cast iscomplexobj isrealobj common_type min_scalar_type
-    """.split()
-)
+_DATA_SHAPE = frozenset([
+    "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
+    "unique_inverse", "extract", "compress", "union1d", "intersect1d", "setdiff1d", "setxor1d", "trim_zeros",
+    "histogram", "bincount", "piecewise", "delete",
+])  # fmt: skip
+_OF_TYPE = frozenset([
+    "shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "common_type",
+    "min_scalar_type",
+])  # fmt: skip
 _SUMS = frozenset(["sum", "prod", "mean", "std", "var", "cumsum", "cumprod", "nansum", "nanprod", "nanmean"])
-_ALIKE = frozenset(
-    """
-    where concatenate stack hstack vstack dstack column_stack append select choose
-    """.split()
-)
-_METHODS = frozenset(
-    """
-    sum prod mean std var min max argmin argmax cumsum cumprod squeeze swapaxes dot clip round any all repeat take
-    trace diagonal argsort ptp
-    """.split()
-)
+_ALIKE = frozenset([
+    "where", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "append", "select", "choose",
+])  # fmt: skip
+_METHODS = frozenset([
+    "sum", "prod", "mean", "std", "var", "min", "max", "argmin", "argmax", "cumsum", "cumprod", "squeeze",
+    "swapaxes", "dot", "clip", "round", "any", "all", "repeat", "take", "trace", "diagonal", "argsort", "ptp",
+])  # fmt: skip
 
 
 def numpy_dtype(tensor: torch.Tensor) -> np.dtype[Any]:
@@ -249,13 +243,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return self._value("tolist()").tolist()
 
 
-_TORCH_OPERATORS = frozenset(
-    """
-    add sub mul div __add__ __sub__ __mul__ __truediv__ __radd__ __rsub__ __rmul__ __rtruediv__ __gt__ __lt__
-    __ge__ __le__ __eq__ __ne__ gt lt ge le eq ne true_divide floor_divide __floordiv__ pow __pow__ remainder
-    __mod__
-    """.split()
-)
+_TORCH_OPERATORS = frozenset([
+    "add", "sub", "mul", "div", "__add__", "__sub__", "__mul__", "__truediv__", "__radd__", "__rsub__",
+    "__rmul__", "__rtruediv__", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "gt", "lt", "ge",
+    "le", "eq", "ne", "true_divide", "floor_divide", "__floordiv__", "pow", "__pow__", "remainder", "__mod__",
+])  # fmt: skip
 
 
 def _traced_inside(values: Any) -> bool:

@@ -31,22 +31,19 @@ from cuvil_hw.frontend.python.values import Cond, constant, truth
 _DEPTH = 64  # calls of one function inside each other, each under a condition on tensors
 _POW = math.pow  # torch.export puts a function of its own in its place while it traces
 _depth: dict[types.CodeType, int] = {}
-_VIEWS = frozenset(
-    """
-    view reshape t transpose permute squeeze unsqueeze expand expand_as flatten narrow select split chunk unbind
-    diagonal view_as detach contiguous to float double half int long bool swapaxes movedim unflatten
-    """.split()
-)
+_VIEWS = frozenset([
+    "view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "expand", "expand_as", "flatten",
+    "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
+    "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
+])  # fmt: skip
 _DATA_SHAPE = frozenset(["nonzero", "argwhere", "unique", "unique_consecutive", "tolist", "bincount"])
 
 
 # Functions of NumPy that take arrays in a list.
-_OF_SEQUENCES = frozenset(
-    """
-    concatenate stack hstack vstack dstack column_stack block select choose multi_dot lexsort ix_ broadcast_arrays
-    meshgrid concat ones zeros empty einsum
-    """.split()
-)
+_OF_SEQUENCES = frozenset([
+    "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "select", "choose",
+    "multi_dot", "lexsort", "ix_", "broadcast_arrays", "meshgrid", "concat", "ones", "zeros", "empty", "einsum",
+])  # fmt: skip
 
 
 def made(function: Any, name: str = "<lambda>") -> Any:
