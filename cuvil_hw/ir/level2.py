@@ -3,8 +3,8 @@
 `stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join
 a port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators.
 `copy` moves runs of elements between memories. `load_word`, `dot4` and `shuffle_xor` are a GPU's.
-Loops and buffers carry built-in attributes: `cuvil.pipeline` (II), `cuvil.unroll`, `cuvil.bind` (memory),
-`cuvil.partition` (dims), `cuvil.role` on functions.
+What is said beside ops (initiation intervals, where memories lie, roles of functions) is in annotations.py; what a
+whole module may hold, in legal.py; what it computes, in interpret.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
-from xdsl.dialects.builtin import IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, StringAttr, i32
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, i32
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -21,6 +21,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     param_def,
     prop_def,
     result_def,
@@ -29,6 +30,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from cuvil_hw import dtypes
+from cuvil_hw.ir.annotations import ANNOTATIONS, Dtype
 
 
 @irdl_attr_definition
@@ -39,6 +41,10 @@ class StreamType(ParametrizedAttribute, TypeAttribute):
     element: Attribute = param_def()
     lanes: IntAttr = param_def()
 
+    def verify(self) -> None:
+        if not isinstance(self.element, IntegerType | AnyFloat) or self.lanes.data < 1:
+            raise VerifyException(f"{self.name} has words of one or more numbers, not {self.lanes.data} {self.element}")
+
 
 def stream_type(element: Attribute, lanes: int) -> StreamType:
     return StreamType(element, IntAttr(lanes))
@@ -46,14 +52,22 @@ def stream_type(element: Attribute, lanes: int) -> StreamType:
 
 @irdl_op_definition
 class StreamOp(IRDLOperation):
-    """A FIFO of `depth` words."""
+    """A FIFO of `depth` words; `words`, if given: how many cross it for one sample."""
 
     name = "cuvil.level2.stream"
     depth = prop_def(IntegerAttr)
+    words = opt_prop_def(IntegerAttr)
     output = result_def(StreamType)
 
-    def __init__(self, type: StreamType, depth: int) -> None:
-        super().__init__(result_types=[type], properties={"depth": IntegerAttr(depth, i32)})
+    def __init__(self, type: StreamType, depth: int, words: int | None = None) -> None:
+        numbers = {"depth": depth, "words": words}
+        super().__init__(
+            result_types=[type], properties={k: IntegerAttr(v, i32) for k, v in numbers.items() if v is not None}
+        )
+
+    def verify_(self) -> None:
+        if self.depth.value.data < 1:
+            raise VerifyException(f"{self.name}: a FIFO holds at least one word, not {self.depth.value.data}")
 
 
 @irdl_attr_definition
@@ -62,6 +76,10 @@ class AxisType(ParametrizedAttribute, TypeAttribute):
 
     name = "cuvil.axis"
     bits: IntAttr = param_def()
+
+    def verify(self) -> None:
+        if self.bits.data < 8 or self.bits.data & (self.bits.data - 1):
+            raise VerifyException(f"{self.name} has a power of two of bits, at least 8, not {self.bits.data}")
 
 
 def axis_type(bits: int) -> AxisType:
@@ -78,12 +96,15 @@ class AxisReadOp(IRDLOperation):
     stream = operand_def(StreamType)
     ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
-    dtype = prop_def(StringAttr)
+    dtype = prop_def(Dtype)
 
     def __init__(self, port: SSAValue, stream: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[port, stream, ends], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+            operands=[port, stream, ends], properties={"count": IntegerAttr(count, i32), "dtype": Dtype(dtype)}
         )
+
+    def verify_(self) -> None:
+        _check_tensor(self)
 
 
 @irdl_op_definition
@@ -95,12 +116,27 @@ class AxisWriteOp(IRDLOperation):
     port = operand_def(AxisType)
     ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
-    dtype = prop_def(StringAttr)
+    dtype = prop_def(Dtype)
 
     def __init__(self, stream: SSAValue, port: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[stream, port, ends], properties={"count": IntegerAttr(count, i32), "dtype": StringAttr(dtype)}
+            operands=[stream, port, ends], properties={"count": IntegerAttr(count, i32), "dtype": Dtype(dtype)}
         )
+
+    def verify_(self) -> None:
+        _check_tensor(self)
+
+
+def _check_tensor(op: AxisReadOp | AxisWriteOp) -> None:
+    """`count` elements of `dtype` are whole words of the stream, and `ends` carries flags."""
+    kind, count = op.stream.type, op.count.value.data
+    assert isinstance(kind, StreamType)
+    if signless(op.dtype.data) != kind.element:
+        raise VerifyException(f"{op.name}: elements of {op.dtype.data} don't fit stream {kind}")
+    if count < 0 or count % kind.lanes.data:
+        raise VerifyException(f"{op.name}: {count} elements are no whole words of {kind.lanes.data}")
+    if op.ends is not None and op.ends.type != stream_type(IntegerType(1), 1):
+        raise VerifyException(f"{op.name}: ends of packets are flags (i1), not {op.ends.type}")
 
 
 def _check_word(op: IRDLOperation, stream: SSAValue, word: SSAValue) -> None:
@@ -147,7 +183,7 @@ class SaturateOp(IRDLOperation):
 
     name = "cuvil.level2.saturate"
     value = operand_def(IntegerType)
-    dtype = prop_def(StringAttr)
+    dtype = prop_def(Dtype)
     layer = prop_def(IntegerAttr)
     output = result_def(IntegerType)
 
@@ -155,7 +191,7 @@ class SaturateOp(IRDLOperation):
         super().__init__(
             operands=[value],
             result_types=[result],
-            properties={"dtype": StringAttr(dtype), "layer": IntegerAttr(layer, i32)},
+            properties={"dtype": Dtype(dtype), "layer": IntegerAttr(layer, i32)},
         )
 
     def verify_(self) -> None:
@@ -244,6 +280,8 @@ class CopyOp(IRDLOperation):
         a, b = self.source.type, self.target.type
         if not isinstance(a, MemRefType) or not isinstance(b, MemRefType) or a.element_type != b.element_type:
             raise VerifyException(f"{self.name}: both memories hold the same type, not {a} and {b}")
+        if self.segments.value.data < 1:
+            raise VerifyException(f"{self.name}: copies at least one run, not {self.segments.value.data}")
 
 
 @irdl_op_definition
@@ -269,7 +307,7 @@ def dialect() -> Dialect:
             CopyOp,
             RemFOp,
         ],
-        [StreamType, AxisType],
+        [StreamType, AxisType, *ANNOTATIONS],
     )
 
 

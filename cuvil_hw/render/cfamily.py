@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy.typing as npt
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from cuvil_hw.ir.annotations import Name, text_of
 from cuvil_hw.ir.level2 import StreamOp, StreamType
 from cuvil_hw.render.expressions import Expressions
 from cuvil_hw.render.function import Function
 from cuvil_hw.render.inline import writes
 from cuvil_hw.render.lang import Lang
-from cuvil_hw.render.names import Names, text_of
+from cuvil_hw.render.names import Names
 from cuvil_hw.render.scalar import declared
 from cuvil_hw.render.tables import table
 
@@ -49,8 +50,8 @@ def render_streams(module: ModuleOp, lang: Lang) -> str:
                 word = lang.word.format(**parts)
                 types[word] = lang.word_type.format(word=word, **parts)
                 if isinstance(op, StreamOp) and value in names:
-                    depth, words = op.depth.value.data, op.attributes.get("cuvil.words")
-                    count = words.value.data if isinstance(words, IntegerAttr) else depth
+                    depth, words = op.depth.value.data, op.words
+                    count = depth if words is None else words.value.data
                     lines.append(lang.global_stream.format(word=word, name=names[value], depth=depth, words=count))
     return "".join(f"{line}\n" for line in (*(t for t in types.values() if t), *lines))
 
@@ -95,7 +96,7 @@ def streams(module: ModuleOp, lang: Lang) -> dict[SSAValue, str]:
     found: dict[SSAValue, str] = {}
     for op in module.walk():
         if isinstance(op, StreamOp):
-            found[op.output] = names.new(text_of(op, "cuvil.name") or "fifo")
+            found[op.output] = names.new(text_of(op, Name) or "fifo")
         elif isinstance(op, func.CallOp):
             inner = functions[op.callee.root_reference.data].body.block.args
             found.update({a: found[v] for a, v in zip(inner, op.arguments, strict=True) if v in found})

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects import arith, func, gpu, memref, scf
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir.level2 import (
     AxisReadOp,
     AxisType,
@@ -28,7 +29,7 @@ from cuvil_hw.ir.level2 import (
     StreamWriteOp,
 )
 from cuvil_hw.render.inline import writes
-from cuvil_hw.render.names import comment_lines, text_of
+from cuvil_hw.render.names import comment_lines
 from cuvil_hw.render.scalar import (
     INT,
     PLUS,
@@ -60,7 +61,7 @@ class Function(Values):
 
     @property
     def role(self) -> str:
-        return text_of(self.op, "cuvil.role") or "kernel"
+        return notes.text_of(self.op, notes.Role) or "kernel"
 
     def signature(self) -> str:
         first = self.lang.first_param.get(self.role, "")
@@ -71,9 +72,9 @@ class Function(Values):
         if linkage is None:
             have = ", ".join(self.lang.linkage)
             raise CuvilError(f"{self.lang.name} has no functions of role {self.role!r}; it has: {have}")
-        threads = self.op.attributes.get("cuvil.threads")
-        if isinstance(threads, IntegerAttr):
-            linkage = linkage.replace("{threads}", str(threads.value.data))
+        threads = notes.number_of(self.op, notes.Threads)
+        if threads is not None:
+            linkage = linkage.replace("{threads}", str(threads))
         if results:
             if len(results) > 1:
                 what = f"function {self.op.sym_name.data} returns {len(results)} values"
@@ -82,11 +83,11 @@ class Function(Values):
         return f"{linkage} {self.symbols[self.op.sym_name.data]}({', '.join(params)})"
 
     def _parameter(self, position: int, arg: SSAValue) -> str:
-        hints = self.op.attributes.get("cuvil.args")
+        hints = notes.noted(self.op, notes.Args)
         if arg in self.streams:
             self.codes[arg] = Code(self.streams[arg], PRIMARY, INT)
             return ""
-        given = hints.data[position].data if hints is not None else arg.name_hint  # type: ignore[attr-defined]
+        given = hints.data[position] if hints is not None else arg.name_hint
         name = self.names.new(given or f"arg{position}")
         if isinstance(arg.type, MemRefType):
             shape = tuple(arg.type.get_shape())
@@ -107,7 +108,7 @@ class Function(Values):
 
     def text(self) -> str:
         signature = self.signature()
-        head = comment_lines(text_of(self.op, "cuvil.comment"))
+        head = comment_lines(notes.text_of(self.op, notes.Comment))
         if self.role == "dataflow":
             for arg in self.op.body.block.args:
                 if isinstance(arg.type, AxisType):
@@ -173,7 +174,7 @@ class Function(Values):
             case StreamOp() if op.output in self.streams:
                 self.codes[op.output] = Code(self.streams[op.output], PRIMARY, INT)
             case StreamOp():
-                name = self.names.new(text_of(op, "cuvil.name") or "fifo")
+                name = self.names.new(notes.text_of(op, notes.Name) or "fifo")
                 fifo, depth = op.output.type, op.depth.value.data
                 assert isinstance(fifo, StreamType)
                 self._template(self.lang.stream_local.format(word=self._word(fifo), depth=depth, name=name))
@@ -209,7 +210,7 @@ class Function(Values):
         for end, value, first in (("source", op.source, op.source_at), ("target", op.target, op.target_at)):
             ends[end] = self._pointer(self.memories[value], self.exact(first))
             owner = value.owner
-            space = text_of(owner, "cuvil.space") if isinstance(owner, Operation) else ""
+            space = notes.text_of(owner, notes.Space) if isinstance(owner, Operation) else ""
             ends[f"{end}_space"] = self.lang.copy_spaces[space]
         size = self.memories[op.source].element.bits // 8 or 1
         total = str(count.literal * size) if count.literal is not None else f"{at(count, UNARY)} * {size}"
@@ -227,44 +228,44 @@ class Function(Values):
     def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
         kind = op.memref.type
         assert isinstance(kind, MemRefType)
-        shape, name = tuple(kind.get_shape()), self.names.new(text_of(op, "cuvil.name") or "buffer")
+        shape, name = tuple(kind.get_shape()), self.names.new(notes.text_of(op, notes.Name) or "buffer")
         element = declared(kind.element_type, self.lang)
         lanes = ""
-        if "cuvil.word" in op.attributes and self.lang.word:
+        if notes.noted(op, notes.StreamWord) and self.lang.word:
             lanes = self.lang.word_lanes
             text = f"{self.lang.word.format(type=element, lanes=shape[0])} {name};"
         else:
             text = f"{element} {name}{''.join(f'[{max(n, 1)}]' for n in shape)};"
-        space = text_of(op, "cuvil.space")
+        space = notes.text_of(op, notes.Space)
         if space and space not in self.lang.spaces:
             have = ", ".join(self.lang.spaces) or "none"
             raise CuvilError(f"{self.lang.name} has no memory space {space!r} for {name}; it has: {have}")
         text = self.lang.spaces[space].format(text) if space else text
-        text = self.lang.placed.get(text_of(op, "cuvil.bind"), "") + text
-        self.line(self.lang.static.format(text) if "cuvil.static" in op.attributes else text)
+        text = self.lang.placed.get(notes.text_of(op, notes.Bind), "") + text
+        self.line(text)
         self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
         self._annotate(op, name)
 
     def _annotate(self, op: Operation, name: str) -> None:
-        bind = text_of(op, "cuvil.bind")
+        bind = notes.text_of(op, notes.Bind)
         if bind and self.lang.bind:
             if bind not in self.lang.bind:
                 raise CuvilError(f"{self.lang.name} can't bind {name} to {bind!r}; it has: {', '.join(self.lang.bind)}")
             kind = "rom_2p" if isinstance(op, memref.GetGlobalOp) else "ram_2p"
             self._template(self.lang.bind[bind].format(name=name, kind=kind))
-        if "cuvil.independent" in op.attributes and self.lang.independent:
+        if notes.noted(op, notes.Independent):
             self._template(self.lang.independent.format(name=name))
-        if "cuvil.independent" in op.attributes:
             self.apart.append(self.lang.apart.format(name=name))
-        steps = op.attributes.get("cuvil.distance")
-        if isinstance(steps, IntegerAttr):
-            self._template(self.lang.distance.format(name=name, steps=steps.value.data))
-            self.apart.append(self.lang.apart_steps.format(name=name, steps=steps.value.data))
-        for key, template in (("cuvil.partition", self.lang.partition), ("cuvil.reshape", self.lang.reshape)):
-            dims = op.attributes.get(key)
-            if isinstance(dims, DenseArrayBase):
-                for dim in dims.get_values():
-                    self._template(template.format(name=name, dim=int(dim) + 1))
+        steps = notes.number_of(op, notes.Distance)
+        if steps is not None:
+            self._template(self.lang.distance.format(name=name, steps=steps))
+            self.apart.append(self.lang.apart_steps.format(name=name, steps=steps))
+        for dims, template in (
+            (notes.noted(op, notes.Partition), self.lang.partition),
+            (notes.noted(op, notes.Reshape), self.lang.reshape),
+        ):
+            for dim in dims.data if dims is not None else ():
+                self._template(template.format(name=name, dim=dim + 1))
 
     def _store(self, op: memref.StoreOp) -> None:
         memory = self.memories[op.memref]
@@ -291,19 +292,17 @@ class Function(Values):
                 names.append(self.variables[init])  # nobody else wants its old value: go on with it
                 continue
             code = self.use(init)
-            name = self.names.new(_carried_hint(op, arg) or "acc")
+            name = self.names.new(arg.name_hint or "acc")
             self.line(f"{declared(arg.type, self.lang)} {name} = {code.text};")
             names.append(name)
         lower, upper, step = (self._bound(v) for v in (op.lb, op.ub, op.step))
         self.flush(self._changed(op.body))
-        for line in comment_lines(text_of(op, "cuvil.comment")):
-            self.line(line)
         with self.names.scope():
-            name = self.names.new(text_of(op, "cuvil.name") or arguments[0].name_hint or "i")
+            name = self.names.new(notes.text_of(op, notes.Name) or arguments[0].name_hint or "i")
             by = f"++{name}" if step.literal == 1 else f"{name} += {step.text}"
             kind = declared(arguments[0].type, self.lang)
             trips = (upper.literal or 0) - (lower.literal or 0)
-            if "cuvil.unroll" in op.attributes and trips >= self.lang.vector_lanes:
+            if notes.noted(op, notes.Unroll) and trips >= self.lang.vector_lanes:
                 self._template(self.lang.lanes)
             if self.lang.hints_first:
                 self._hints(op)
@@ -322,12 +321,12 @@ class Function(Values):
             self._variable(result, variable)
 
     def _hints(self, op: scf.ForOp) -> None:
-        pipeline = op.attributes.get("cuvil.pipeline")
-        if isinstance(pipeline, IntegerAttr):
+        pipeline = notes.number_of(op, notes.Pipeline)
+        if pipeline is not None:
             for hint in self.apart:
                 self._template(hint)
-            self._template(self.lang.pipeline.format(ii=pipeline.value.data))
-        if "cuvil.unroll" in op.attributes:
+            self._template(self.lang.pipeline.format(ii=pipeline))
+        if notes.noted(op, notes.Unroll):
             self._template(self.lang.unroll)
 
     def _variable(self, value: SSAValue, name: str) -> None:
@@ -371,7 +370,7 @@ class Function(Values):
         self.flush(self._changed(op.true_region) | self._changed(op.false_region))
         names = []
         for result in op.results:
-            name = self.names.new(text_of(op, "cuvil.name") or result.name_hint or "t")
+            name = self.names.new(notes.text_of(op, notes.Name) or result.name_hint or "t")
             self.line(f"{declared(result.type, self.lang)} {name};")
             names.append(name)
         self.line(f"if ({cond.text}) {{")
@@ -411,7 +410,7 @@ class Function(Values):
         name = self.symbols[op.callee.root_reference.data]
         call = f"{name}({', '.join(args)})"
         if self.role == "dataflow":
-            self._process(text_of(op, "cuvil.name") or name, call)
+            self._process(notes.text_of(op, notes.Name) or name, call)
         elif op.results:
             result = op.results[0]
             self.define(result, Code(call, PRIMARY, value_type(result.type, self.lang)))
@@ -437,11 +436,3 @@ class Function(Values):
         ends = f", {self.codes[op.ends].text}" if op.ends is not None else ""
         call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream, ends=ends)
         self._process(f"{'read' if reads else 'write'}_{port}", call)
-
-
-def _carried_hint(op: scf.ForOp, arg: SSAValue) -> str:
-    hints = op.attributes.get("cuvil.carried")
-    position = list(op.body.block.args).index(arg) - 1  # type: ignore[arg-type]
-    if hints is not None:
-        return hints.data[position].data  # type: ignore[attr-defined,no-any-return]
-    return arg.name_hint or ""

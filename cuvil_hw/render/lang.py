@@ -90,7 +90,6 @@ class Lang:
     saturate: str = ""
     helper: str = "static inline"
     table: str = "static const {type} {name}"
-    static: str = "static {}"
     math: Mapping[str, str] = field(default_factory=lambda: C_MATH)
     math_f32: str = "{name}f"
     word: str = ""
@@ -168,7 +167,6 @@ HLS_CPP = Lang(
     arbitrary="ap_int<{}>",
     arbitrary_unsigned="ap_uint<{}>",
     saturate="cuvil::saturate<{type}, {layer}>({x})",
-    static="CUVIL_STATIC {}",
     math_f32="hls::{name}",
     word="cuvil::vec<{type}, {lanes}>",
     stream_param="hls::stream<{word}>& {name}",

@@ -6,9 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Operation
-
 _UNSAFE = re.compile(r"[^ -~]|\\|\?\?")
 
 
@@ -34,11 +31,6 @@ class Names:
         before = set(self._taken)
         yield
         self._taken = before
-
-
-def text_of(op: Operation, key: str) -> str:
-    attr = op.attributes.get(key)
-    return attr.data if isinstance(attr, StringAttr) else ""
 
 
 def comment_lines(text: str) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from xdsl.dialects import memref
-from xdsl.dialects.builtin import AnyFloat, MemRefType, StringAttr
+from xdsl.dialects.builtin import AnyFloat, MemRefType
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.annotations import Handle, text_of
 from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.scalar import native_type, spelled, width
 
@@ -20,11 +21,11 @@ _LINE = re.compile(r"([^\n]{60,94}?,) ")
 
 def table(op: memref.GlobalOp, name: str, lang: Lang, constants: Mapping[str, npt.NDArray[Any]]) -> str:
     """The definition of one table. Raises CuvilError when its array is missing or doesn't fit its type."""
-    kind, handle = op.type, op.attributes.get("cuvil.handle")
+    kind, handle = op.type, text_of(op, Handle)
     assert isinstance(kind, MemRefType)
-    if not isinstance(handle, StringAttr):
+    if not handle:
         raise CuvilError(f"table {name} has no cuvil.handle: nothing says which constant it holds")
-    array = np.asarray(constants[handle.data])
+    array = np.asarray(constants[handle])
     shape = tuple(kind.get_shape())
     if array.shape != shape:
         raise CuvilError(f"table {name} is declared {shape}, its constant has shape {array.shape}")

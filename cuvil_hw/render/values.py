@@ -9,10 +9,11 @@ from xdsl.dialects import func, memref
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation, SSAValue
 
+from cuvil_hw.ir.annotations import Name, text_of
 from cuvil_hw.render.expressions import Expressions
 from cuvil_hw.render.inline import Inline
 from cuvil_hw.render.lang import Lang
-from cuvil_hw.render.names import Names, text_of
+from cuvil_hw.render.names import Names
 from cuvil_hw.render.scalar import PLUS, PRIMARY, TIMES, Code, CType, declared, integer, value_type
 
 INDEX = IndexType()
@@ -85,7 +86,7 @@ class Values:
     def _hint(self, value: SSAValue) -> str:
         op = value.owner
         if isinstance(op, Operation):
-            given = text_of(op, "cuvil.name")
+            given = text_of(op, Name)
             if given:
                 return given
             if isinstance(op, memref.LoadOp):

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.dialects.func import FuncOp
 
+from cuvil_hw.ir.annotations import Comment, Kernels, annotate, noted, text_of
 from cuvil_hw.ir.expr import Expr
 from cuvil_hw.schedule.kernel import Kernel
 
@@ -45,14 +45,12 @@ def _node(e: Expr, numbers: Mapping[str, int], nodes: dict[Hashable, int], memo:
 
 def share(function: FuncOp, kernels: Sequence[str]) -> None:
     """Say in the IR, and in the comment above the source, which kernels run `function`."""
-    function.attributes["cuvil.kernels"] = ArrayAttr([StringAttr(name) for name in kernels])
-    comment = function.attributes.get("cuvil.comment")
-    if len(kernels) > 1 and isinstance(comment, StringAttr):
-        function.attributes["cuvil.comment"] = StringAttr(f"{comment.data}\nalso: {', '.join(kernels[1:])}")
+    annotate(function, Kernels(tuple(kernels)))
+    if len(kernels) > 1 and (comment := text_of(function, Comment)):
+        annotate(function, Comment(f"{comment}\nalso: {', '.join(kernels[1:])}"))
 
 
 def shared_by(function: FuncOp) -> tuple[str, ...]:
     """Names of the kernels that run `function`."""
-    names = function.attributes["cuvil.kernels"]
-    assert isinstance(names, ArrayAttr)
-    return tuple(name.data for name in names if isinstance(name, StringAttr))
+    names = noted(function, Kernels)
+    return names.data if names is not None else ()

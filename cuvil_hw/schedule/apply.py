@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, func
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, IntegerType, MemRefType, StringAttr
+from xdsl.dialects.builtin import FunctionType, IntegerType, MemRefType
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Args, Comment, Role, annotate
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State
 from cuvil_hw.ir.traverse import walk
 from cuvil_hw.ops.nn import lowest
@@ -56,11 +57,14 @@ def apply(
     Lowering(kernel, nest, buffers, memories, Emitter(block, tables, layer)).run()
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
-    op.attributes["cuvil.role"] = StringAttr("kernel")
-    op.attributes["cuvil.args"] = ArrayAttr([StringAttr(n) for n in names])
-    where = f", {kernel.loc}" if kernel.loc else ""
-    op.attributes["cuvil.comment"] = StringAttr(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
+    annotate(op, Role("kernel"), Args(tuple(names)), comment(kernel))
     return op
+
+
+def comment(kernel: Kernel) -> Comment:
+    """Which ops a kernel is made of, and the source line of the main one."""
+    where = f", {kernel.loc}" if kernel.loc else ""
+    return Comment(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
 
 
 def memory_type(buffer: Buffer, layout: Layout) -> MemRefType[Any]:

@@ -9,22 +9,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, math, memref, scf
-from xdsl.dialects.builtin import (
-    DenseArrayBase,
-    FloatAttr,
-    IndexType,
-    IntegerAttr,
-    IntegerType,
-    MemRefType,
-    StringAttr,
-    UnitAttr,
-    i32,
-    i64,
-)
+from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, IntegerType, MemRefType, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds
 from cuvil_hw.ir.program import ConstantStore
@@ -52,8 +42,7 @@ class Tables:
                 symbol += "_"
             self._symbols[digest] = symbol
             op = memref.GlobalOp.get(StringAttr(symbol), kind, UnitAttr(), constant=UnitAttr())
-            op.attributes["cuvil.handle"] = StringAttr(digest)
-            op.attributes["cuvil.dtype"] = StringAttr(dtype)
+            notes.annotate(op, notes.Handle(digest), notes.Dtype(dtype))
             self.ops.append(op)
         return self._symbols[digest], kind
 
@@ -84,7 +73,7 @@ class Emitter:
         """Append `op`; returns its result. `name` hints what the renderer calls it."""
         self.block.add_op(op)
         if name:
-            op.attributes["cuvil.name"] = StringAttr(name)
+            notes.annotate(op, notes.Name(name))
         return op.results[0]
 
     def do(self, op: Operation) -> None:
@@ -142,11 +131,11 @@ class Emitter:
         upper = self.const(extent, "index") if isinstance(extent, int) else extent
         by = self.const(step, "index") if isinstance(step, int) else step
         op = scf.ForOp(lower, upper, by, list(init), Region(inner))
-        op.attributes["cuvil.name"] = StringAttr(name)
+        notes.annotate(op, notes.Name(name))
         if pipeline:
-            op.attributes["cuvil.pipeline"] = IntegerAttr(pipeline, i32)
+            notes.annotate(op, notes.Pipeline(pipeline))
         if unroll:
-            op.attributes["cuvil.unroll"] = UnitAttr()
+            notes.annotate(op, notes.Unroll())
         self.block.add_op(op)
         return tuple(op.results)
 
@@ -218,17 +207,17 @@ class Emitter:
         op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
         assert op.memref.type == kind
         if word:
-            op.attributes["cuvil.word"] = UnitAttr()
+            notes.annotate(op, notes.StreamWord())
         if bind:
-            op.attributes["cuvil.bind"] = StringAttr(bind)
+            notes.annotate(op, notes.Bind(bind))
         if space:
-            op.attributes["cuvil.space"] = StringAttr(space)
+            notes.annotate(op, notes.Space(space))
         if partition:
-            op.attributes["cuvil.partition"] = DenseArrayBase.from_list(i64, list(partition))
+            notes.annotate(op, notes.Partition(tuple(partition)))
         if reshape:
-            op.attributes["cuvil.reshape"] = DenseArrayBase.from_list(i64, list(reshape))
+            notes.annotate(op, notes.Reshape(tuple(reshape)))
         if independent:
-            op.attributes["cuvil.independent"] = UnitAttr()
+            notes.annotate(op, notes.Independent())
         return self.put(op, name)
 
     def load(self, buffer: SSAValue, *at: SSAValue) -> SSAValue:
@@ -237,16 +226,13 @@ class Emitter:
     def store(self, value: SSAValue, buffer: SSAValue, *at: SSAValue) -> None:
         self.do(memref.StoreOp.get(value, buffer, list(at)))
 
-    def table(self, array: Any, dtype: str, hint: str, **attributes: Sequence[int] | str) -> SSAValue:
-        """A constant table, brought into scope once, at the start. `attributes`: `reshape`/`partition` dims, `bind`."""
+    def table(self, array: Any, dtype: str, hint: str, *annotations: notes.Annotation) -> SSAValue:
+        """A constant table, brought into scope once, at the start. `annotations`: where and how it lies."""
         symbol, kind = self.tables.add(array, dtype, hint)
         if symbol in self._tables:
             return self._tables[symbol]
         op = memref.GetGlobalOp(symbol, kind)
-        for key, value in attributes.items():
-            op.attributes[f"cuvil.{key}"] = (
-                StringAttr(value) if isinstance(value, str) else DenseArrayBase.from_list(i64, list(value))
-            )
+        notes.annotate(op, *annotations)
         self._first(op)
         self._tables[symbol] = op.results[0]
         return op.results[0]

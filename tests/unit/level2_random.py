@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects import arith, func, memref
-from xdsl.dialects.builtin import FunctionType, IndexType, IntegerAttr, IntegerType, MemRefType, StringAttr
+from xdsl.dialects.builtin import FunctionType, IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, Region, SSAValue
 
+from cuvil_hw.ir.annotations import Role, annotate
 from cuvil_hw.ir.level2 import SaturateOp
 
 NATIVE = (8, 16, 32, 64)
@@ -161,6 +162,6 @@ def function(seed: int, name: str) -> tuple[func.FuncOp, list[int], list[int], l
         body.block.add_op(memref.StoreOp.get(r, out, [zero]))
     body.block.add_op(func.ReturnOp())
     op = func.FuncOp(name, FunctionType.from_lists([a.type for a in body.block.args], []), Region(body.block))
-    op.attributes["cuvil.role"] = StringAttr("kernel")
+    annotate(op, Role("kernel"))
     every = [*widths, *[r.type.width.data for r in results]]  # type: ignore[attr-defined]
     return op, every, extremes, [values[r] for r in results]

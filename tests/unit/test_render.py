@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from xdsl.dialects import arith, func, math, memref
 from xdsl.dialects.builtin import (
-    ArrayAttr,
     Float32Type,
     FloatAttr,
     FunctionType,
@@ -29,6 +28,7 @@ from xdsl.ir import Block, Region, SSAValue
 from cuvil_hw.data import folder
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Args, Handle, Role, annotate
 from cuvil_hw.ir.program import ConstantStore
 from cuvil_hw.render import inline
 from cuvil_hw.render.cfamily import render, render_functions, render_tables
@@ -47,9 +47,9 @@ HLS_FLAGS += [f"-I{folder('hls')}", f"-I{folder('sim') / 'hls'}"]
 def kernel(block: Block, name: str = "f", role: str = "kernel", args: tuple[str, ...] = ()) -> ModuleOp:
     block.add_op(func.ReturnOp())
     op = func.FuncOp(name, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
-    op.attributes["cuvil.role"] = StringAttr(role)
+    annotate(op, Role(role))
     if args:
-        op.attributes["cuvil.args"] = ArrayAttr([StringAttr(a) for a in args])
+        annotate(op, Args(args))
     module = ModuleOp([op])
     module.verify()
     return module
@@ -311,7 +311,7 @@ def test_a_table_that_does_not_fit_its_constant_is_refused() -> None:
     op = memref.GlobalOp.get(StringAttr("t"), vector(i8, 3), UnitAttr())
     with pytest.raises(CuvilError, match=r"table t has no cuvil.handle"):
         render_tables(ModuleOp([op]), C99, {})
-    op.attributes["cuvil.handle"] = StringAttr("d")
+    annotate(op, Handle("d"))
     with pytest.raises(CuvilError, match=r"declared \(3,\), its constant has shape \(2,\)"):
         render_tables(ModuleOp([op.clone()]), C99, {"d": np.zeros(2, np.int8)})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.agilex.host import COMPILER, MAIN, host_files
@@ -96,10 +95,10 @@ def _streams(module: ModuleOp) -> dict[str, StreamRecord]:
     found = {}
     for op in module.walk():
         if isinstance(op, StreamOp):
-            kind, words = op.output.type, op.attributes["cuvil.words"]
+            kind = op.output.type
             assert isinstance(kind, StreamType)
-            assert isinstance(words, IntegerAttr)
+            assert op.words is not None
             element = native_type(kind.element).bits
             element = max(element, 8) // 8
-            found[joined[op.output]] = StreamRecord(words.value.data, element * kind.lanes.data, op.depth.value.data)
+            found[joined[op.output]] = StreamRecord(op.words.value.data, element * kind.lanes.data, op.depth.value.data)
     return found

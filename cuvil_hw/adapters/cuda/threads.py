@@ -14,23 +14,15 @@ from math import prod
 from typing import Any
 
 from xdsl.dialects import arith, func, gpu
-from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    ArrayAttr,
-    FunctionType,
-    IndexType,
-    IntegerAttr,
-    MemRefType,
-    StringAttr,
-    i32,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, FunctionType, IndexType, MemRefType
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.cuda.arch import WARP
 from cuvil_hw.adapters.cuda.product import Bytes, Product, product_of
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Args, Role, Threads, annotate
 from cuvil_hw.ir.expr import Apply, Expr, Iter, Reduce, State
-from cuvil_hw.schedule.apply import Lowering, Nest, hoisted, identity, memory_type
+from cuvil_hw.schedule.apply import Lowering, Nest, comment, hoisted, identity, memory_type
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 from cuvil_hw.schedule.space import Schedule
@@ -59,11 +51,7 @@ def begin(
 def finish(kernel: Kernel, block: Block, symbol: str, threads: int) -> func.FuncOp:
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
-    op.attributes["cuvil.role"] = StringAttr("kernel")
-    op.attributes["cuvil.threads"] = IntegerAttr(threads, i32)
-    op.attributes["cuvil.args"] = ArrayAttr([StringAttr(n) for n in (*kernel.inputs, kernel.output, "samples")])
-    where = f", {kernel.loc}" if kernel.loc else ""
-    op.attributes["cuvil.comment"] = StringAttr(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
+    annotate(op, Role("kernel"), Threads(threads), Args((*kernel.inputs, kernel.output, "samples")), comment(kernel))
     return op
 
 

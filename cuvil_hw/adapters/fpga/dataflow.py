@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import FunctionType, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
+from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.fpga import cost, fifo, fold, process
@@ -18,6 +18,7 @@ from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.adapters.fpga.window import ring, window
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Comment, Name, Role, annotate
 from cuvil_hw.schedule.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Schedule
@@ -204,9 +205,8 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
     values: dict[str, SSAValue] = {}
     for n in net.nodes:
         for s in n.outputs:
-            op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name])
-            op.attributes["cuvil.name"] = StringAttr(s.name)
-            op.attributes["cuvil.words"] = IntegerAttr(s.words, i32)  # that cross it for one sample
+            op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name], s.words)
+            annotate(op, Name(s.name))
             block.add_op(op)
             values[s.name] = op.output
     for n in net.nodes:
@@ -224,11 +224,7 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
             block.add_op(level2.AxisWriteOp(stream, port_out[name], size, n.inputs[0].dtype, *ends))
     block.add_op(func.ReturnOp())
     top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
-    top.attributes["cuvil.role"] = StringAttr("dataflow")
-    top.attributes["cuvil.top"] = UnitAttr()
-    top.attributes["cuvil.comment"] = StringAttr(
-        f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"
-    )
+    annotate(top, Role("dataflow"), Comment(f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"))
     return top
 
 

@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw.adapters.fpga.rom import gather, indexed_by_data
 from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.adapters.fpga.streamed import physical
+from cuvil_hw.ir.annotations import Annotation, Bind, Reshape
 from cuvil_hw.ir.expr import Iter, Load, Lookup
 from cuvil_hw.schedule.emit import Emitter, Env
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -76,10 +77,10 @@ def read_constant(
         if kept[-2:] == (2, 3) and not folded.outputs_inside:
             at = [*at[:-2], at[-1], at[-2]]
         lanes = [n for n in range(len(at)) if kept[len(kept) - len(at) + n] >= 2]
-        attributes: dict[str, Any] = {"bind": bind} if bind else {}
+        placed: list[Annotation] = [Bind(bind)] if bind else []
         if lanes:
-            attributes["reshape"] = lanes
-        table = e.table(array, leaf.dtype, name, **attributes)
+            placed.append(Reshape(tuple(lanes)))
+        table = e.table(array, leaf.dtype, name, *placed)
         return e.load(table, *[a for a in at if a is not None])
 
     return read

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import FunctionType, IndexType, IntegerType, MemRefType, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import FunctionType, IndexType, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Comment, Name, Port, Role, annotate, text_of
 from cuvil_hw.ir.level2 import AxisReadOp, AxisWriteOp, StreamOp, StreamType
 from cuvil_hw.ir.program import ConstantStore
 from cuvil_hw.render.names import Names
@@ -27,9 +28,9 @@ _HELD = (arith.ConstantOp, memref.GetGlobalOp, memref.AllocaOp)
 def memory_ports(module: ModuleOp) -> ModuleOp:
     """Rewrite a module of `dataflow.lower` in place: every function takes `samples` first, ports are memories."""
     functions = [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
-    top = next((f for f in functions if "cuvil.top" in f.attributes), None)
+    top = next((f for f in functions if text_of(f, Role) == "dataflow"), None)
     if top is None:
-        raise CuvilError("the module has no top function; lower it with dataflow.lower")
+        raise CuvilError("the module has no function of role dataflow; lower it with dataflow.lower")
     for f in functions:
         if f is not top:
             _repeat(f)
@@ -94,7 +95,7 @@ def _repeat(f: func.FuncOp) -> None:
     inner.add_op(scf.YieldOp())
     zero, one = arith.ConstantOp.from_int_and_width(0, IndexType()), arith.ConstantOp.from_int_and_width(1, IndexType())
     loop = scf.ForOp(zero, samples, one, [], Region(inner))
-    loop.attributes["cuvil.name"] = StringAttr("sample")
+    annotate(loop, Name("sample"))
     end = block.last_op
     assert end is not None
     block.insert_ops_before([zero, one, loop], end)
@@ -142,9 +143,8 @@ def _port(name: str, op: AxisReadOp | AxisWriteOp, reads: bool) -> func.FuncOp:
     e.loop(samples, "sample", sample)
     e.do(func.ReturnOp())
     f = func.FuncOp(name, FunctionType.from_lists(kinds, []), Region(block))
-    f.attributes["cuvil.role"] = StringAttr("process")
-    f.attributes["cuvil.comment"] = StringAttr(f"{count} {dtype} {'from' if reads else 'to'} the host's memory")
-    f.attributes["cuvil.port"] = UnitAttr()
+    comment = Comment(f"{count} {dtype} {'from' if reads else 'to'} the host's memory")
+    annotate(f, Role("process"), Port(), comment)
     return f
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, func
-from xdsl.dialects.builtin import FunctionType, IntegerAttr, StringAttr, i32
+from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
@@ -18,6 +18,7 @@ from cuvil_hw.adapters.fpga.folded import Folded, read_constant
 from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Comment, Distance, Role, annotate
 from cuvil_hw.ir.expr import Expr, Load
 from cuvil_hw.ir.traverse import retype
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
@@ -37,8 +38,7 @@ def process(
     body(emitter, tuple(block.args))
     emitter.do(func.ReturnOp())
     f = func.FuncOp(name, FunctionType.from_lists(types, []), Region(block))
-    f.attributes["cuvil.role"] = StringAttr("process")
-    f.attributes["cuvil.comment"] = StringAttr(comment)
+    annotate(f, Role("process"), Comment(comment))
     return f
 
 
@@ -105,7 +105,7 @@ def drain(name: str, tables: Tables, dtype: str, words: int, lanes: int) -> func
 def meets_after(memory: SSAValue, steps: int) -> None:
     """Say that iterations of the loop around it meet in `memory` only so many steps apart."""
     if steps > 1 and isinstance(memory.owner, Operation):
-        memory.owner.attributes["cuvil.distance"] = IntegerAttr(steps, i32)
+        annotate(memory.owner, Distance(steps))
 
 
 def native(dtype: str) -> str:

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects import arith, func, gpu
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, StringAttr
+from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.mlu.tile import Region as Box
 from cuvil_hw.adapters.mlu.tile import Span, Tile, strided
 from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Args, Role, annotate
 from cuvil_hw.ir.expr import Const, Iter, Load, bounds
-from cuvil_hw.schedule.apply import Lowering, Nest, box_bits, memory_type
+from cuvil_hw.schedule.apply import Lowering, Nest, box_bits, comment, memory_type
 from cuvil_hw.schedule.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 
@@ -38,10 +39,7 @@ def lower(kernel: Kernel, tile: Tile, buffers: Mapping[str, Buffer], tables: Tab
         _Tiled(kernel, Nest(), buffers, memories, Emitter(block, tables), tile).run()
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
-    op.attributes["cuvil.role"] = StringAttr("kernel")
-    op.attributes["cuvil.args"] = ArrayAttr([StringAttr(n) for n in names])
-    where = f", {kernel.loc}" if kernel.loc else ""
-    op.attributes["cuvil.comment"] = StringAttr(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
+    annotate(op, Role("kernel"), Args(tuple(names)), comment(kernel))
     return op
 
 
