@@ -227,6 +227,9 @@ def compile_program(
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
+    from cuvil_hw.ir.legal import legal
+    from cuvil_hw.quant.fidelity import float_model
+
     expected, fits = golden(parts.core), False
     while not fits:
         step("choose schedules")
@@ -235,7 +238,7 @@ def compile_program(
         design = plan_memory(graph, choice, overhead, profile)
         step("lower")
         module = adapter.lower(graph, choice, profile)
-        module.verify()
+        legal(module)
         step("write sources")
         plan = adapter.plan(module, graph, choice, profile, expected)
         measured = measure(adapter, plan, profile)
@@ -248,8 +251,6 @@ def compile_program(
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
     executable = Executable(artifact)
     if chosen.scheme is not None:
-        from cuvil_hw.quant.fidelity import float_model
-
         executable.float_model = float_model(floats)
     return executable
 
