@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -59,6 +59,9 @@ bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
 
 captured: $(VENV)/.dev ## change what 500 random functions read from outside; none may be stale (ARGS='--seeds 50')
 	$(BIN)/python -m tests.unit.captured_random $(ARGS)
+
+replay: $(VENV)/.dev ## compile fixed programs for every target and compare what is generated with a table (ARGS='--against main')
+	$(BIN)/python tools/replay.py $(ARGS)
 
 same-bits: $(VENV)/.dev ## compile seven models for every device and compare all bits (ARGS='--only jets')
 	$(BIN)/python tools/same_bits.py $(ARGS)

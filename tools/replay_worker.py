@@ -1,0 +1,192 @@
+"""What one process of `tools/replay.py` does: compile programs with the package in one folder, print what came out.
+
+    python tools/replay_worker.py TREE < PAIRS        # lines "PROGRAM@TARGET"
+
+Prints lines of JSON. First processor seconds: of `import cuvil`, of reaching `cuvil.compile`, of a first compilation,
+which loads the rest. Then, for every pair, "program", "target", "seconds" and "texts", by name the text of each
+generated file, each group of figures of the report, or the error. No tool is run and no device is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+# The steps of a compilation that run tools, by name and parameters: the only names from inside of the package here.
+RUNS_TOOLS = {"build": ["plan"], "measure": ["adapter", "plan", "profile"]}
+# Keys of the report by group; what is nowhere here is in "about".
+GROUPS = {
+    "cycles": ("bottleneck", "solver", "latency", "throughput", "clock_hz"),
+    "graph": ("graph",),
+    "memory": ("memory", "state"),
+    "notes": ("notes",),
+    "precision": ("precision", "quantization", "accuracy"),
+    "processor": ("host",),
+    "resources": ("totals",),
+    "schedule": ("style",),
+}
+OF_A_LAYER = {"cycles": ("cycles", "seconds", "origin"), "resources": ("use",)}
+ROUNDED = "precision"  # its figures come from libraries that add in orders of their own
+DIGITS = 4
+CRASH = "crash:"  # starts the error of a compilation that ended in something other than a CuvilError
+
+
+def main(tree: str, pairs: list[str]) -> None:
+    """Prints the lines. Raises AssertionError when the package does not come from `tree`."""
+    sys.path[0] = tree
+    times = {"import": seconds(lambda: import_module("cuvil"))}
+    times["compiler"] = seconds(lambda: import_module("cuvil").compile)
+    package = import_module("cuvil_hw")
+    assert Path(str(package.__file__)).is_relative_to(tree), f"{package.__file__} is not below {tree}"
+    # The package is there, and finds its modules in its own folder; the programs are those beside this file.
+    sys.path.insert(0, str(ROOT))
+    from tools.replay_programs import PROGRAMS
+
+    programs = {p.name: p for p in PROGRAMS}
+    with no_tools() as commands:
+        times["first"] = seconds(lambda: PROGRAMS[0].compiled(pairs[0].partition("@")[2]))
+        print(json.dumps({"times": times}), flush=True)
+        for pair in pairs:
+            name, _, target = pair.partition("@")
+            texts: dict[str, str] = {}
+            took = seconds(lambda: texts.update(replayed(programs[name], target, commands)))  # noqa: B023
+            print(json.dumps({"program": name, "target": target, "seconds": took, "texts": texts}), flush=True)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Processor seconds that it takes."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def replayed(program: Any, target: str, commands: list[str]) -> dict[str, str]:
+    """The texts of a program for a target; "error" alone where there is none. `commands`: see `no_tools`."""
+    commands.clear()
+    try:
+        made = program.compiled(target)
+    except import_module("cuvil").CuvilError as e:
+        notes = "".join(f"{note}\n" for note in getattr(e, "__notes__", ()))
+        return {"error": f"{type(e).__name__}: {e}\n{notes}"}
+    except Exception as e:
+        return {"error": f"{CRASH} {type(e).__name__}: {e}\n"}
+    return {**texts_of(made), "commands": "".join(commands)}
+
+
+@contextmanager
+def no_tools() -> Iterator[list[str]]:
+    """Compilations in the meantime run no tool: products are empty files, nothing is measured. Gives the commands that
+    would have made the products, as they come."""
+    import_module("cuvil_hw.api")  # brings the steps
+    commands: list[str] = []
+
+    def build(plan: Any) -> dict[str, bytes]:
+        commands.extend(f"{json.dumps(c.argv)}{' (optional)' * c.optional}\n" for c in plan.commands)
+        commands.extend(f"makes {product}\n" for product in plan.products)
+        return dict.fromkeys(plan.products, b"")
+
+    def measure(adapter: Any, plan: Any, profile: Any) -> Any:
+        return SimpleNamespace(use={}, notes=())
+
+    replaced = []
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "cuvil_hw"]:
+        for stand_in in (build, measure):
+            name = stand_in.__name__
+            found = vars(module).get(name)
+            if isinstance(found, FunctionType) and list(signature(found).parameters) == RUNS_TOOLS[name]:
+                replaced.append((module, name, found))
+                setattr(module, name, stand_in)
+    missing = set(RUNS_TOOLS) - {name for _, name, _ in replaced}
+    if missing:
+        raise RuntimeError(
+            f"no step {min(missing)} in this revision; bring RUNS_TOOLS of {Path(__file__).name} up to date"
+        )
+    try:
+        yield commands
+    finally:
+        for module, name, found in replaced:
+            setattr(module, name, found)
+
+
+def texts_of(made: Any) -> dict[str, str]:
+    """By name, the texts of a compiled program: its saved form is read, which is public."""
+    with tempfile.TemporaryDirectory(prefix="cuvil-replay-") as folder:
+        path = Path(folder) / "program.cuvil"
+        made.save(path)
+        return dict(_members(path.read_bytes()))
+
+
+def _members(data: bytes, below: str = "") -> Iterator[tuple[str, str]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in sorted(archive.namelist()):
+            content = archive.read(name)
+            if name.startswith("products/"):
+                continue
+            if name.endswith(".cuvil"):
+                yield from _members(content, f"{below}{name}/")
+            elif name == "report.json":
+                for group, figures in grouped(json.loads(content)).items():
+                    yield f"{below}report/{group}", _json(figures)
+            elif name == "manifest.json":
+                manifest = json.loads(content)
+                del manifest["members"], manifest["product_version"]
+                yield f"{below}manifest", _json(manifest)
+            else:
+                yield below + name, _text(content)
+
+
+def grouped(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report's figures by group, those of layers by the layer's name."""
+    where = {key: group for group, keys in GROUPS.items() for key in keys}
+    of_layer = {key: group for group, keys in OF_A_LAYER.items() for key in keys}
+    groups: dict[str, Any] = {}
+    for key, value in report.items():
+        if key != "layers":
+            groups.setdefault(where.get(key, "about"), {})[key] = value
+    for layer in report.get("layers", ()):
+        for key, value in layer.items():
+            layers = groups.setdefault(of_layer.get(key, "schedule"), {}).setdefault("layers", {})
+            layers.setdefault(layer["name"], {})[key] = value
+    groups[ROUNDED] = _rounded(groups.get(ROUNDED))
+    return groups
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def _text(content: bytes) -> str:
+    """What a diff can show: the text, of other bytes their number and digest."""
+    try:
+        return content.decode("utf-8") if b"\0" not in content else _binary(content)
+    except UnicodeDecodeError:
+        return _binary(content)
+
+
+def _binary(content: bytes) -> str:
+    return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.stdin.read().split())
