@@ -13,13 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cuvil_hw import dtypes
+from cuvil_hw.ir.scalar import scalar
 from cuvil_hw.types import TensorType
 
-ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "rem", "min", "max", "pow", "and", "or", "xor", "shl",
-              "shr"}  # fmt: skip
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-UNARY = {"neg", "abs", "not", "exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "ceil", "round", "sigmoid",
-         "isnan", "isinf", "atan", "tan", "log1p", "expm1"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """`op` from ARITHMETIC, COMPARISONS or UNARY, or "cast" (wraps, truncates) or "saturate" (clips)."""
+    """`op`: a row of ir/scalar.py, such as "add", "cast" (wraps, truncates) or "saturate" (clips)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -165,6 +162,7 @@ def _lift(value: Expr | float, like: Expr) -> Expr:
 
 def binary(op: str, a: Expr, b: Expr | float) -> Expr:
     b = _lift(b, a)
+    scalar(op)
     if a.dtype != b.dtype:
         raise TypeError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
     if op in COMPARISONS:
@@ -175,6 +173,7 @@ def binary(op: str, a: Expr, b: Expr | float) -> Expr:
 
 
 def unary(op: str, a: Expr) -> Expr:
+    scalar(op)
     if a.dtype == "index" and op == "neg":
         return index_op("mul", a, index(-1))
     return Apply("bool" if op in ("isnan", "isinf") else a.dtype, op, (a,))

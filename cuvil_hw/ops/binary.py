@@ -9,6 +9,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
+from cuvil_hw.ir.scalar import on_arrays
 from cuvil_hw.ops.base import Array, Op
 from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
 from cuvil_hw.ops.nn import checked, largest
@@ -54,8 +55,7 @@ class _Ring(_Binary):
     """Sum, difference, product. Integers of 8, 16, 32 or 64 bits wrap. With `acc`, integers of any width give that
     integer type, wide enough by interval analysis (OverflowError from `evaluate` if not)."""
 
-    ufunc: ClassVar[Any]
-    binary_name: ClassVar[str]
+    operator: ClassVar[str]
     acc: str = ""
 
     def check(self, dtype: str) -> None:
@@ -70,12 +70,12 @@ class _Ring(_Binary):
         if self.acc:
             m, n = largest(a), largest(b)
             wide = np.int64 if max(m, n, m * n if self.mnemonic == "mul" else m + n) < 1 << 63 else object
-            return checked(self, np.asarray(type(self).ufunc(a.astype(wide), b.astype(wide))), self.acc)
-        return np.asarray(type(self).ufunc(a, b))
+            return checked(self, np.asarray(on_arrays(self.operator)(a.astype(wide), b.astype(wide))), self.acc)
+        return np.asarray(on_arrays(self.operator)(a, b))
 
     def compute(self, a: Tensor, b: Tensor) -> Tensor:
         kind = self.infer(a.type, b.type)
-        return Tensor(kind, lambda *i: binary(self.binary_name, cast(a[i], kind.dtype), cast(b[i], kind.dtype)))
+        return Tensor(kind, lambda *i: binary(self.operator, cast(a[i], kind.dtype), cast(b[i], kind.dtype)))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Add(_Ring):
     """a + b."""
 
     mnemonic = "add"
-    ufunc, binary_name = np.add, "add"
+    operator = "add"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Sub(_Ring):
     """a - b."""
 
     mnemonic = "sub"
-    ufunc, binary_name = np.subtract, "sub"
+    operator = "sub"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Mul(_Ring):
     """a · b."""
 
     mnemonic = "mul"
-    ufunc, binary_name = np.multiply, "mul"
+    operator = "mul"
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,7 @@ class Pow(_Binary):
     mnemonic, takes = "pow", "float"
 
     def function(self, a: Array, b: Array) -> Any:
-        # 0-d operands would take a shortcut through sqrt, which has other rules at -infinity
-        return np.power(a.reshape(-1), b.reshape(-1)).reshape(a.shape)
+        return on_arrays("pow")(a, b)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("pow", a, b)
@@ -204,14 +203,13 @@ class Maximum(_Binary):
 class _Same(_Binary):
     """No arithmetic, so no detour of f16 through f32: comparisons (to bool), logic, bits."""
 
-    ufunc: ClassVar[Any]
-    binary_name: ClassVar[str]
+    operator: ClassVar[str]
 
     def evaluate(self, a: Array, b: Array) -> Array:
-        return np.asarray(type(self).ufunc(a, b))
+        return np.asarray(on_arrays(self.operator)(a, b))
 
     def compute(self, a: Tensor, b: Tensor) -> Tensor:
-        return Tensor(self.infer(a.type, b.type), lambda *i: binary(self.binary_name, a[i], b[i]))
+        return Tensor(self.infer(a.type, b.type), lambda *i: binary(self.operator, a[i], b[i]))
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ class Equal(_Comparison):
     """a = b; also on bool; false for NaN."""
 
     mnemonic = "equal"
-    ufunc, binary_name = np.equal, "eq"
+    operator = "eq"
 
     def check(self, dtype: str) -> None:
         if dtype != "bool":
@@ -239,7 +237,7 @@ class Less(_Comparison):
     """a < b."""
 
     mnemonic = "less"
-    ufunc, binary_name = np.less, "lt"
+    operator = "lt"
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,7 @@ class LessEqual(_Comparison):
     """a ≤ b."""
 
     mnemonic = "less_equal"
-    ufunc, binary_name = np.less_equal, "le"
+    operator = "le"
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,7 @@ class Greater(_Comparison):
     """a > b."""
 
     mnemonic = "greater"
-    ufunc, binary_name = np.greater, "gt"
+    operator = "gt"
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ class GreaterEqual(_Comparison):
     """a ≥ b."""
 
     mnemonic = "greater_equal"
-    ufunc, binary_name = np.greater_equal, "ge"
+    operator = "ge"
 
 
 @dataclass(frozen=True)
@@ -271,7 +269,7 @@ class LogicalAnd(_Same):
     """Both, on bool."""
 
     mnemonic, takes = "logical_and", "bool"
-    ufunc, binary_name = np.logical_and, "and"
+    operator = "and"
 
 
 @dataclass(frozen=True)
@@ -279,7 +277,7 @@ class LogicalOr(_Same):
     """Either, on bool."""
 
     mnemonic, takes = "logical_or", "bool"
-    ufunc, binary_name = np.logical_or, "or"
+    operator = "or"
 
 
 @dataclass(frozen=True)
@@ -287,7 +285,7 @@ class LogicalXor(_Same):
     """One but not both, on bool."""
 
     mnemonic, takes = "logical_xor", "bool"
-    ufunc, binary_name = np.logical_xor, "xor"
+    operator = "xor"
 
 
 @dataclass(frozen=True)
@@ -295,7 +293,7 @@ class BitwiseAnd(_Same):
     """And of each bit, on integers."""
 
     mnemonic, takes = "bitwise_and", "int"
-    ufunc, binary_name = np.bitwise_and, "and"
+    operator = "and"
 
 
 @dataclass(frozen=True)
@@ -303,7 +301,7 @@ class BitwiseOr(_Same):
     """Or of each bit, on integers."""
 
     mnemonic, takes = "bitwise_or", "int"
-    ufunc, binary_name = np.bitwise_or, "or"
+    operator = "or"
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,7 @@ class BitwiseXor(_Same):
     """Exclusive or of each bit, on integers."""
 
     mnemonic, takes = "bitwise_xor", "int"
-    ufunc, binary_name = np.bitwise_xor, "xor"
+    operator = "xor"
 
 
 @dataclass(frozen=True)

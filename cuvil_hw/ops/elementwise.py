@@ -10,6 +10,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
+from cuvil_hw.ir.scalar import on_arrays
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.types import TensorType
 
@@ -78,16 +79,15 @@ class _Unary(Op):
 
 @dataclass(frozen=True)
 class _Plain(_Unary):
-    """An operation that NumPy and expressions both have: `ufunc` and the name `unary_name`."""
+    """One scalar operator, by name."""
 
-    ufunc: ClassVar[Any]
-    unary_name: ClassVar[str]
+    operator: ClassVar[str]
 
     def function(self, x: Array) -> Any:
-        return type(self).ufunc(x)
+        return on_arrays(self.operator)(x)
 
     def scalar(self, x: Expr) -> Expr:
-        return unary(self.unary_name, x)
+        return unary(self.operator, x)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Neg(_Plain):
     """-x; the lowest integer stays itself."""
 
     mnemonic, takes = "neg", "wrapping"
-    ufunc, unary_name = np.negative, "neg"
+    operator = "neg"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Exp(_Plain):
     """e^x."""
 
     mnemonic = "exp"
-    ufunc, unary_name = np.exp, "exp"
+    operator = "exp"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Log(_Plain):
     """Natural logarithm: -inf at ±0, NaN below."""
 
     mnemonic = "log"
-    ufunc, unary_name = np.log, "log"
+    operator = "log"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Sqrt(_Plain):
     """√x, correctly rounded; NaN below zero, √-0 = -0."""
 
     mnemonic = "sqrt"
-    ufunc, unary_name = np.sqrt, "sqrt"
+    operator = "sqrt"
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Tanh(_Plain):
     """Hyperbolic tangent."""
 
     mnemonic = "tanh"
-    ufunc, unary_name = np.tanh, "tanh"
+    operator = "tanh"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Sin(_Plain):
     """Sine of radians; NaN at ±inf."""
 
     mnemonic = "sin"
-    ufunc, unary_name = np.sin, "sin"
+    operator = "sin"
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Cos(_Plain):
     """Cosine of radians; NaN at ±inf."""
 
     mnemonic = "cos"
-    ufunc, unary_name = np.cos, "cos"
+    operator = "cos"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Floor(_Plain):
     """Largest integral value ≤ x."""
 
     mnemonic = "floor"
-    ufunc, unary_name = np.floor, "floor"
+    operator = "floor"
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Ceil(_Plain):
     """Smallest integral value ≥ x."""
 
     mnemonic = "ceil"
-    ufunc, unary_name = np.ceil, "ceil"
+    operator = "ceil"
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,7 @@ class Round(_Plain):
     """Nearest integral value, halves to even."""
 
     mnemonic = "round"
-    ufunc, unary_name = np.rint, "round"
-
-
-def erf(x: Array) -> Array:
-    """Error function: the C library's in f64, rounded to x's dtype."""
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), np.float64).astype(x.dtype)
+    operator = "round"
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ class Erf(_Plain):
     """Error function, 2/√π ∫₀ˣ e^(-t²) dt."""
 
     mnemonic = "erf"
-    ufunc, unary_name = erf, "erf"
+    operator = "erf"
 
 
 @dataclass(frozen=True)
@@ -299,7 +294,7 @@ class LogicalNot(_Plain):
     """Not, on bool."""
 
     mnemonic, takes = "logical_not", "bool"
-    ufunc, unary_name = np.logical_not, "not"
+    operator = "not"
 
 
 @dataclass(frozen=True)
@@ -307,7 +302,7 @@ class BitwiseNot(_Plain):
     """All bits flipped: -1 - x for signed integers."""
 
     mnemonic, takes = "bitwise_not", "int"
-    ufunc, unary_name = np.invert, "not"
+    operator = "not"
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, self.takes, x.dtype)

@@ -18,7 +18,7 @@ class Tan(_Plain):
     """Tangent of radians; NaN at ±inf."""
 
     mnemonic = "tan"
-    ufunc, unary_name = np.tan, "tan"
+    operator = "tan"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Atan(_Plain):
     """Arc tangent, in [-π/2, π/2]."""
 
     mnemonic = "atan"
-    ufunc, unary_name = np.arctan, "atan"
+    operator = "atan"
 
 
 @dataclass(frozen=True)

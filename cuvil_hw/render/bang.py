@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cuvil_hw.render.lang import C99, C_LIBRARY, C_MATH, CPP_KEYWORDS, Lang
+from cuvil_hw.render.lang import C99, C_LIBRARY, CPP_KEYWORDS, Lang
 
 _BANG_NAMES = (
     "taskId taskIdX taskIdY taskIdZ taskDim taskDimX taskDimY taskDimZ clusterId clusterDim coreId coreDim half "
     "GDRAM2NRAM NRAM2GDRAM GDRAM2WRAM WRAM2GDRAM NRAM2NRAM NRAM2WRAM WRAM2NRAM GDRAM2SRAM SRAM2GDRAM SRAM2NRAM "
     "NRAM2SRAM GDRAM2GDRAM"
 )
-_LIBRARY = C_LIBRARY | frozenset(C_MATH.values()) | frozenset(f"{name}f" for name in C_MATH.values())
 _CALLS: Mapping[str, str] = {"gpu.block_id": "(int)taskId", "gpu.grid_dim": "(int)taskDim"}
 
 BANG: Lang = replace(
@@ -25,7 +24,7 @@ BANG: Lang = replace(
     floats={"f16": "half", "f32": "float"},
     linkage={"kernel": 'extern "C" __mlu_entry__ void'},
     pointer="{const}{type} *{name}",
-    keywords=CPP_KEYWORDS | _LIBRARY | frozenset(_BANG_NAMES.split()),
+    keywords=CPP_KEYWORDS | C_LIBRARY | frozenset(_BANG_NAMES.split()),
     preamble='#include <math.h>\n#include <stdint.h>\n\n#include "mlu.h"\n',
     helper="static __mlu_func__ inline",
     table="__mlu_const__ const {type} {name}",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cuvil_hw.render.lang import C99, C_LIBRARY, C_MATH, CPP_KEYWORDS, Lang
+from cuvil_hw.render.lang import C99, C_LIBRARY, CPP_KEYWORDS, Lang
 
 _CUDA_NAMES = (
     "threadIdx blockIdx blockDim gridDim warpSize half_t dim3 int2 int3 int4 float2 float3 float4 char4 uchar4 double2 "
     "signed_word samples"
 )
-_LIBRARY = C_LIBRARY | frozenset(C_MATH.values()) | frozenset(f"{name}f" for name in C_MATH.values())
 
 _PREAMBLE = """\
 #ifdef __CUDACC_RTC__
@@ -64,7 +63,7 @@ CUDA: Lang = replace(
     floats={"f16": "half_t", "f32": "float", "f64": "double"},
     linkage={"kernel": 'extern "C" __global__ void __launch_bounds__({threads})'},
     pointer="{const}{type} *__restrict__ {name}",
-    keywords=CPP_KEYWORDS | _LIBRARY | frozenset(_CUDA_NAMES.split()),
+    keywords=CPP_KEYWORDS | C_LIBRARY | frozenset(_CUDA_NAMES.split()),
     preamble=_PREAMBLE,
     helper="static __device__ __forceinline__",
     # Not __constant__: that memory is small, and slow where threads read different elements.

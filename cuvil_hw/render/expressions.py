@@ -165,8 +165,6 @@ class Expressions:
                 if exact[0].text.startswith("-"):
                     return Code(f"-({exact[0].text})", UNARY, exact[0].type)
                 return Code(f"-{at(exact[0], UNARY)}", UNARY, exact[0].type)
-            case "arith.remf":
-                return self._function("fmod", exact, result)
             case "arith.bitcast" if types[0] == result:
                 return args[0]
             case "math.absi":

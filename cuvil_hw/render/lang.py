@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cuvil_hw.ir.scalar import SCALARS
+
 _C_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
@@ -32,15 +34,14 @@ _C_LIBRARY = (
 )
 C_LIBRARY = frozenset(_C_LIBRARY.split()) | {f"{n}{t}" for n in _C_MATH_NAMES.split() for t in ("", "f", "l")}
 
-# C99 name of each op of the math dialect (and of arith's IEEE-2008 ops), for double.
+# C99 name, for double, of each op of the math dialect, and of arith's IEEE-2008 ops: those that scalar operators lower
+# to, and more that an adapter of its own may emit.
 C_MATH: Mapping[str, str] = {
-    "math.absf": "fabs", "math.acos": "acos", "math.asin": "asin", "math.atan": "atan", "math.atan2": "atan2",
-    "math.ceil": "ceil", "math.copysign": "copysign", "math.cos": "cos", "math.cosh": "cosh", "math.erf": "erf",
-    "math.exp": "exp", "math.exp2": "exp2", "math.expm1": "expm1", "math.floor": "floor", "math.fma": "fma",
-    "math.log": "log", "math.log10": "log10", "math.log1p": "log1p", "math.log2": "log2", "math.powf": "pow",
-    "math.round": "round", "math.roundeven": "rint", "math.sin": "sin", "math.sinh": "sinh", "math.sqrt": "sqrt",
-    "math.tan": "tan", "math.tanh": "tanh", "math.trunc": "trunc", "math.cbrt": "cbrt", "math.acosh": "acosh",
-    "math.asinh": "asinh", "math.atanh": "atanh", "arith.maxnumf": "fmax", "arith.minnumf": "fmin",
+    **{row.real: row.c for row in SCALARS.values() if row.real and row.c and row.c.isidentifier()},
+    "math.acos": "acos", "math.acosh": "acosh", "math.asin": "asin", "math.asinh": "asinh", "math.atan2": "atan2",
+    "math.atanh": "atanh", "math.cbrt": "cbrt", "math.copysign": "copysign", "math.cosh": "cosh", "math.exp2": "exp2",
+    "math.fma": "fma", "math.log10": "log10", "math.log2": "log2", "math.round": "round", "math.sinh": "sinh",
+    "math.trunc": "trunc", "arith.maxnumf": "fmax", "arith.minnumf": "fmin",
 }  # fmt: skip
 
 

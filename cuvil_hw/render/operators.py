@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cuvil_hw.ir.scalar import SCALARS
 from cuvil_hw.render.scalar import AND, BOTH, EITHER, EQUAL, OR, PLUS, TIMES, XOR
 
+_RING = {"+": PLUS, "-": PLUS, "*": TIMES, "&": AND, "|": OR, "^": XOR}
+_FIELD = {"+": PLUS, "-": PLUS, "*": TIMES, "/": TIMES}
 # Operators that give the right result modulo 2^bits from operands that are right modulo 2^bits.
 RING: Mapping[str, tuple[str, int]] = {
-    "arith.addi": ("+", PLUS), "arith.subi": ("-", PLUS), "arith.muli": ("*", TIMES),
-    "arith.andi": ("&", AND), "arith.ori": ("|", OR), "arith.xori": ("^", XOR),
-}  # fmt: skip
+    row.signed: (row.c, _RING[row.c]) for row in SCALARS.values() if row.signed and row.c and row.c in _RING
+}
 LOGIC: Mapping[str, tuple[str, int]] = {
     "arith.andi": ("&&", BOTH), "arith.ori": ("||", EITHER), "arith.xori": ("!=", EQUAL),
     "arith.addi": ("!=", EQUAL), "arith.subi": ("!=", EQUAL), "arith.muli": ("&&", BOTH),
@@ -18,8 +20,10 @@ LOGIC: Mapping[str, tuple[str, int]] = {
     "arith.maxsi": ("&&", BOTH), "arith.minsi": ("||", EITHER),  # true is -1
 }  # fmt: skip
 FLOAT: Mapping[str, tuple[str, int]] = {
-    "arith.addf": ("+", PLUS), "arith.subf": ("-", PLUS), "arith.mulf": ("*", TIMES), "arith.divf": ("/", TIMES),
-}  # fmt: skip
+    row.real: (row.c, _FIELD[row.c])
+    for row in SCALARS.values()
+    if row.real and row.signed and row.c and row.c in _FIELD
+}
 # Helper functions by op: {n} is the name, {T} the type of both operands and the result.
 HELPERS: Mapping[str, str] = {
     "arith.maxsi": "return a > b ? a : b;",

@@ -18,6 +18,7 @@ from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds
 from cuvil_hw.ir.program import ConstantStore
+from cuvil_hw.ir.scalar import scalar
 from cuvil_hw.ir.traverse import walk
 
 INDEX = IndexType()
@@ -324,9 +325,10 @@ class Emitter:
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self.compare(op, args[0], args[1], dtype)
         unsigned = dtype.startswith("u") or dtype == "bool"
-        table = FLOAT_OPS if dtypes.is_float(dtype) else UNSIGNED_OPS if unsigned else SIGNED_OPS
-        if op in table:
-            return self.put(table[op](*args))
+        row = scalar(op)
+        name = row.real if dtypes.is_float(dtype) else row.unsigned if unsigned else row.signed
+        if name:
+            return self.put(_LEVEL2[name](*args))
 
         def one(v: float | bool) -> SSAValue:
             return self.const(v, dtype)
@@ -416,19 +418,5 @@ class Emitter:
         return self.put(arith.SelectOp(over, self.const(hi, dtype), whole))
 
 
-SIGNED_OPS: Mapping[str, Any] = {
-    "add": arith.AddiOp, "sub": arith.SubiOp, "mul": arith.MuliOp, "div": arith.DivSIOp, "floordiv": arith.FloorDivSIOp,
-    "rem": arith.RemSIOp, "min": arith.MinSIOp, "max": arith.MaxSIOp, "and": arith.AndIOp, "or": arith.OrIOp,
-    "xor": arith.XOrIOp, "shl": arith.ShLIOp, "shr": arith.ShRSIOp,
-}  # fmt: skip
-UNSIGNED_OPS: Mapping[str, Any] = {
-    **SIGNED_OPS, "div": arith.DivUIOp, "floordiv": arith.DivUIOp, "rem": arith.RemUIOp, "mod": arith.RemUIOp,
-    "min": arith.MinUIOp, "max": arith.MaxUIOp, "shr": arith.ShRUIOp,
-}  # fmt: skip
-FLOAT_OPS: Mapping[str, Any] = {
-    "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "min": arith.MinimumfOp,
-    "max": arith.MaximumfOp, "rem": level2.RemFOp, "pow": math.PowFOp, "neg": arith.NegfOp, "abs": math.AbsFOp,
-    "exp": math.ExpOp, "log": math.LogOp, "sqrt": math.SqrtOp, "tanh": math.TanhOp, "erf": math.ErfOp, "sin":
-    math.SinOp, "cos": math.CosOp, "tan": math.TanOp, "atan": math.AtanOp, "floor": math.FloorOp, "ceil":
-    math.CeilOp, "round": math.RoundEvenOp, "log1p": math.Log1pOp, "expm1": math.ExpM1Op,
-}  # fmt: skip
+_OPS: tuple[Any, ...] = (*arith.Arith.operations, *math.Math.operations, level2.RemFOp)
+_LEVEL2: Mapping[str, Any] = {op.name: op for op in _OPS}

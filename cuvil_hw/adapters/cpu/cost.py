@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import vectorizable
+from cuvil_hw.ir.scalar import Call, column
 from cuvil_hw.profile import Profile
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate, Schedule
 
-# Cycles of one scalar operation, reciprocal throughput. Order of magnitude of the tables that Agner Fog publishes for
-# cores with two vector pipes; calls into the C library as measured for glibc's scalar functions.
-_CYCLES = {"div": 4.0, "rem": 8.0, "floordiv": 8.0, "mod": 8.0, "sqrt": 5.0}
-_CALLS = {"exp": 20.0, "log": 20.0, "tanh": 30.0, "erf": 30.0, "sin": 25.0, "cos": 25.0, "pow": 40.0, "sigmoid": 25.0}
 _LATENCY = 4.0  # of a dependent addition
 _PIPES = 2.0
 VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
@@ -34,5 +31,6 @@ def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         stall = max(1.0, _LATENCY * _PIPES / vectors)
     cycles = kernel.type.size / lanes
     for (op, _), count in kernel.op_counts().items():
-        cycles += _CALLS[op] * count if op in _CALLS else _CYCLES.get(op, 1.0) * count / lanes / _PIPES * stall * waste
+        cost = column(op, "cpu", "a CPU")
+        cycles += cost.cycles * count if isinstance(cost, Call) else cost * count / lanes / _PIPES * stall * waste
     return Estimate(seconds=cycles / profile.clock_hz, cycles=max(1, round(cycles)))

@@ -9,16 +9,13 @@ from cuvil_hw.adapters.cuda.product import product_of
 from cuvil_hw.adapters.cuda.tile import Shape, Sizes, shape_of, sizes_of
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.ir.expr import affine
+from cuvil_hw.ir.scalar import column
 from cuvil_hw.ir.traverse import walk
 from cuvil_hw.profile import Profile
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate, Schedule
 
-# Results per clock and SM, relative to the float32 lanes: order of magnitude of "arithmetic instructions" in the CUDA
-# C++ Programming Guide (division and functions are sequences; loads and stores go through a quarter of the lanes).
-_SLOW = {"div": 10.0, "rem": 16.0, "floordiv": 16.0, "mod": 20.0, "sqrt": 8.0, "exp": 10.0, "log": 10.0, "tanh": 20.0,
-         "erf": 20.0, "sin": 20.0, "cos": 20.0, "pow": 40.0, "sigmoid": 20.0}  # fmt: skip
-_LOAD = 4.0
+_LOAD = 4.0  # in additions: loads and stores go through a quarter of the lanes
 _LAUNCH_S = 2e-6  # between kernels of one graph, as published for graph replay
 _BARRIER_CYCLES = 40.0
 _LATENCY_CYCLES = 30.0  # of a step of a reduction that waits for its loads, when they hit a cache
@@ -44,17 +41,22 @@ def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
     return Estimate(total / profile.clock_hz, max(1, round(total)), use)
 
 
+def _weight(op: str) -> float:
+    """Lane cycles of one operation."""
+    return float(column(op, "gpu", "a GPU"))
+
+
 def _epilogue(kernel: Kernel) -> float:
     """Lane cycles of what is computed once per output."""
     reduce = kernel.reduce
     steps = prod(i.extent for i in kernel.reduction_iters) if reduce else 1
     counts = kernel.op_counts().items()
     once = [(op, n) for (op, _), n in counts if not reduce or n < kernel.type.size * max(steps, 1)]
-    return kernel.type.size * _LOAD + sum(_SLOW.get(op, 1.0) * n for op, n in once)
+    return kernel.type.size * _LOAD + sum(_weight(op) * n for op, n in once)
 
 
 def _threads(kernel: Kernel, schedule: Schedule) -> tuple[float, float, dict[str, float]]:
-    work = kernel.type.size * _LOAD + sum(_SLOW.get(op, 1.0) * n for (op, _), n in kernel.op_counts().items())
+    work = kernel.type.size * _LOAD + sum(_weight(op) * n for (op, _), n in kernel.op_counts().items())
     steps = prod(i.extent for i in kernel.reduction_iters)
     loads = max(len(kernel.loads()), 1)
     work += kernel.type.size * steps * loads * _LOAD

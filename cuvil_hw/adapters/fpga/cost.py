@@ -18,6 +18,7 @@ from cuvil_hw.adapters.fpga.stage import Stage
 from cuvil_hw.adapters.fpga.window import ring
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.expr import Apply, Const, Expr, Load, Lookup
+from cuvil_hw.ir.scalar import column
 from cuvil_hw.ir.traverse import walk
 from cuvil_hw.schedule.space import Schedule
 
@@ -246,21 +247,14 @@ def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, l
         match n:
             case Apply() if any(dtypes.is_float(e.dtype) for e in (n, *n.args)):
                 pass  # counted above
-            case Apply(op="mul", args=(a, b)) if n.dtype != "index":
-                use_product(use, a, b, fabric, lanes)
+            case Apply(dtype="index"):
+                pass  # the loop counters' own
             case Apply(op="and", args=(_, Const(value=1))) if n.dtype != "bool":
                 pass  # one wire, the carry into the adder that reads it (ties to even)
             case Apply(op="add", args=(_, Apply(op="and", args=(_, Const(value=1))))):
                 pass
-            case Apply(op="shr" | "shl", args=(a, Lookup(values=by))) if n.dtype != "index":
-                # half a LUT for a bit of a stage of multiplexers
-                stages = ceil(log2(max(by) - min(by) + 1))
-                use.lut += 0.5 * lanes * bits(a.dtype) * stages
-            case Apply(op="add" | "sub" | "min" | "max" | "saturate" | "and" | "or" | "xor") if n.dtype != "index":
-                use.lut += 1.1 * lanes * bits(n.args[0].dtype)
-                use.ff += lanes * bits(n.dtype)
-            case Apply(op="div" | "floordiv" | "mod" | "rem") if n.dtype != "index":
-                use.lut += lanes * bits(n.dtype) * (bits(n.dtype) + 4)
+            case Apply():
+                _integer_use(use, n, fabric, lanes)
             case Lookup():
                 if any(isinstance(m, Load) for m in walk(n.index)):
                     copies = ceil(lanes / 2)  # two ports each
@@ -271,6 +265,21 @@ def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, l
                     memory(use, fabric, fold_out, lanes * _needed_bits(n))
             case Load(buffer=b) if b not in stage.sources:
                 memory(use, fabric, fold_out, lanes * bits(n.dtype))
+
+
+def _integer_use(use: Use, n: Apply, fabric: Fabric, lanes: int) -> None:
+    """An operator on integers or bool, `lanes` times."""
+    match column(n.op, "logic", "an FPGA's integers"):
+        case "product":
+            use_product(use, n.args[0], n.args[1], fabric, lanes)
+        case "shift" if isinstance(by := n.args[1], Lookup):
+            # half a LUT for a bit of a stage of multiplexers
+            use.lut += 0.5 * lanes * bits(n.dtype) * ceil(log2(max(by.values) - min(by.values) + 1))
+        case "adder":
+            use.lut += 1.1 * lanes * bits(n.args[0].dtype)
+            use.ff += lanes * bits(n.dtype)
+        case "divider":
+            use.lut += lanes * bits(n.dtype) * (bits(n.dtype) + 4)
 
 
 def float_use(use: Use, nodes: Sequence[Expr], fabric: Fabric, lanes: int) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import COMPARISONS, Apply, Expr, Load, Reduce, State
+from cuvil_hw.ir.expr import Apply, Expr, Load, Reduce, State
+from cuvil_hw.ir.scalar import column
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,6 @@ class FloatCore:
 Cores = Mapping[str, FloatCore]
 # The cores of every table of a family.
 CORES = ("add", "mul", "div", "sqrt", "exp", "log", "compare", "round", "to_float", "to_int")
-_STEP = ("mul", "add")  # of a polynomial
-# What functions without a core of their own are made of: planning figures, no vendor's implementation.
-_MADE_OF: Mapping[str, tuple[str, ...]] = {
-    "sub": ("add",), "min": ("compare", "compare"), "max": ("compare", "compare"), "isnan": ("compare",),
-    "isinf": ("compare",), "floor": ("round",), "ceil": ("round",), "sigmoid": ("exp", "add", "div"),
-    "tanh": ("exp", "add", "add", "div"), "erf": ("exp", "div", *_STEP * 5), "sin": ("round", *_STEP * 6),
-    "cos": ("round", *_STEP * 6), "tan": ("round", *_STEP * 12, "div"), "atan": ("div", *_STEP * 6),
-    "pow": ("log", "mul", "exp"), "log1p": ("add", "log"), "expm1": ("exp", "add"),
-    "mod": ("div", "round", "mul", "add", "compare"), "rem": ("div", "round", "mul", "add"),
-    "neg": (), "abs": (),
-}  # fmt: skip
 
 
 def cores(e: Expr) -> tuple[str, ...]:
@@ -50,9 +40,8 @@ def cores(e: Expr) -> tuple[str, ...]:
         return ("compare", "to_int") if real else ("to_float",)
     if not real:
         return ()
-    if e.op in COMPARISONS:
-        return ("compare",)
-    return _MADE_OF.get(e.op, (e.op,))
+    taken: tuple[str, ...] = column(e.op, "cores", "an FPGA's floats")
+    return taken
 
 
 def counted(nodes: Iterable[Expr], fused: bool) -> dict[str, int]:

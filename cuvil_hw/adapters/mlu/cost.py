@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from cuvil_hw.adapters.mlu.tile import Tile
+from cuvil_hw.ir.scalar import column
 from cuvil_hw.profile import Profile
 from cuvil_hw.schedule.space import Estimate
 
@@ -20,7 +21,8 @@ def estimate(tile: Tile, profile: Profile) -> Estimate:
     cores = cores_of(profile)
     bytes_per_cycle = profile.setting("bandwidth_gb_s", 100.0) * 1e9 / profile.clock_hz / cores
     busy = -(-tile.count // cores)
-    ops = sum(tile.kernel.op_counts().values()) + tile.kernel.type.size
+    counts = tile.kernel.op_counts().items()
+    ops = sum(column(op, "mlu", "an MLU") * n for (op, _), n in counts) + tile.kernel.type.size
     shared = sum(r.bytes for r in tile.staged if r.fixed)
     moved = tile.output_bytes + sum(r.bytes for r in tile.staged if not r.fixed)
     copies = 1 + sum(not r.fixed for r in tile.staged)
