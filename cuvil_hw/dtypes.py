@@ -1,18 +1,97 @@
-"""Element types. A dtype is its name: "f32", "i8", "u4", "bool". NumPy only, so that a board can use it.
+"""Element types. A dtype is its name: "f32", "bf16", "i8", "u4", "bool". NumPy only, so that a board can use it.
 
-`iN`/`uN` exist for every width 1-32 and 64; storage is the next NumPy container.
+`iN`/`uN` exist for every width 1-64; storage is the next NumPy container. What any part of Cuvil knows of a type stands
+in its record: a new type is a new row.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 _INT = re.compile(r"([iu])([1-9][0-9]?)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """One element type. `bits`: of a value, which lies in a `container` of NumPy, zero- or sign-extended; `work`: the
+    dtype in which arithmetic is done, each op rounded once; `onnx`, `torch`: their names, "" where they have none. One
+    cell for each language: how a variable of the container is declared, "" where it can't be."""
+
+    name: str
+    kind: Literal["float", "int", "bool"]
+    bits: int
+    signed: bool
+    container: np.dtype[Any]
+    work: str
+    onnx: str = ""
+    torch: str = ""
+    c: str = ""
+    cuda: str = ""
+    hls: str = ""
+    opencl: str = ""
+    sycl: str = ""
+    bang: str = ""
+
+
+Language = Literal["c", "cuda", "hls", "opencl", "sycl", "bang"]
+
+
+def _float(name: str, container: npt.DTypeLike, work: str, onnx: str, torch: str, *cells: str) -> Dtype:
+    kind = np.dtype(container)
+    return Dtype(name, "float", 8 * kind.itemsize, True, kind, work, onnx, torch, *cells)
+
+
+def _int(signed: bool, bits: int) -> Dtype:
+    """The record of an integer. Where it fills its container it has C99's type of fixed width, and OpenCL's (1.2, 6.1.1:
+    char 8, short 16, int 32, long 64 bits on every device)."""
+    box = next(c for c in (8, 16, 32, 64) if bits <= c)
+    u, name = "" if signed else "u", f"{'i' if signed else 'u'}{bits}"
+    kind = np.dtype(f"{'i' if signed else 'u'}{box // 8}")
+    onnx = f"{u.upper()}INT{bits}" if bits in (2, 4, 8, 16, 32, 64) else ""
+    torch = f"{u}int{bits}" if bits == box else ""
+    stdint = f"{u}int{bits}_t" if bits == box else ""
+    opencl = u + {8: "char", 16: "short", 32: "int", 64: "long"}[box] if bits == box else ""
+    return Dtype(name, "int", bits, signed, kind, name, onnx, torch, stdint, stdint, stdint, opencl, stdint, stdint)
+
+
+_RECORDS = {
+    d.name: d
+    for d in (
+        # name, container, work, ONNX, torch; C, CUDA, HLS, OpenCL, SYCL, BANG (MLUs have no double)
+        _float(
+            "f16", np.float16, "f32", "FLOAT16", "float16", "_Float16", "half_t", "half", "half", "sycl::half", "half"
+        ),
+        _float("f32", np.float32, "f32", "FLOAT", "float32", "float", "float", "float", "float", "float", "float"),
+        _float("f64", np.float64, "f64", "DOUBLE", "float64", "double", "double", "double", "double", "double", ""),
+        Dtype("bool", "bool", 1, False, np.dtype(np.bool_), "bool", "BOOL", "bool", *["bool"] * 6),
+    )
+}
+FLOATS: Mapping[str, np.dtype[Any]] = {name: d.container for name, d in _RECORDS.items() if d.kind == "float"}
+# Those that fill their container: types of arrays, of ONNX tensors and of torch tensors.
+WHOLE = (*FLOATS, *(f"{s}{bits}" for s in "iu" for bits in (8, 16, 32, 64)), "bool")
+
+
+@cache
+def record(dtype: str) -> Dtype:
+    """The record of a dtype. Raises ValueError for a name that is none."""
+    if dtype in _RECORDS:
+        return _RECORDS[dtype]
+    width = int_width(dtype)
+    if width is None:
+        raise ValueError(f"unknown dtype {dtype!r}")
+    return _int(*width)
+
+
+def spellings(language: Language) -> dict[str, str]:
+    """What a language calls the types that fill their container, by dtype; without those that it lacks."""
+    return {d: text for d in WHOLE if (text := getattr(record(d), language))}
 
 
 @cache
@@ -46,31 +125,21 @@ def int_range(dtype: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
-@cache
-def to_numpy(dtype: str) -> np.dtype[np.generic]:
+def to_numpy(dtype: str) -> np.dtype[Any]:
     """The NumPy container of `dtype`."""
-    if dtype == "bool":
-        return np.dtype(np.bool_)
-    if dtype in FLOATS:
-        return np.dtype(FLOATS[dtype])
-    width = int_width(dtype)
-    if width is None:
-        raise ValueError(f"unknown dtype {dtype!r}")
-    signed, bits = width
-    container = next(c for c in (8, 16, 32, 64) if bits <= c)
-    return np.dtype(f"{'i' if signed else 'u'}{container // 8}")
+    return record(dtype).container
+
+
+_BY_CONTAINER = {record(name).container: name for name in WHOLE}
 
 
 def from_numpy(dtype: npt.DTypeLike) -> str:
     """The dtype whose container is exactly `dtype`; ValueError for complex, str, object, …"""
     d = np.dtype(dtype)
-    if d == np.bool_:
-        return "bool"
-    if d.kind == "f" and d.itemsize in (2, 4, 8):
-        return f"f{d.itemsize * 8}"
-    if d.kind in "iu":
-        return f"{d.kind}{d.itemsize * 8}"
-    raise ValueError(f"NumPy dtype {d} has no Cuvil equivalent")
+    found = _BY_CONTAINER.get(d.newbyteorder("="))
+    if found is None:
+        raise ValueError(f"NumPy dtype {d} has no Cuvil equivalent")
+    return found
 
 
 def smallest_int(lo: int, hi: int) -> str:

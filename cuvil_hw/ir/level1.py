@@ -51,7 +51,7 @@ from cuvil_hw.shapes.size import Size, of
 from cuvil_hw.types import TensorType
 
 PREFIX = "cuvil.level1."
-_FLOATS: dict[str, type[Any]] = {"f16": Float16Type, "f32": Float32Type, "f64": Float64Type}
+_FLOATS: dict[str, type[Any]] = {cls.name: cls for cls in (Float16Type, Float32Type, Float64Type)}
 
 
 def element_type(dtype: str) -> Attribute:

@@ -136,9 +136,7 @@ def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
 
 
 def bits(value: SSAValue) -> int:
-    dtype = level1.type_of(value).dtype
-    width = dtypes.int_width(dtype)
-    return 1 if dtype == "bool" else width[1] if width is not None else int(dtype[1:])
+    return dtypes.record(level1.type_of(value).dtype).bits
 
 
 def pull(operation: Operation, groups: dict[Operation, Group]) -> None:

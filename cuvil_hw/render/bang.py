@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cuvil_hw import dtypes
 from cuvil_hw.render.lang import C99, C_LIBRARY, CPP_KEYWORDS, Lang
 
 _BANG_NAMES = (
@@ -21,7 +22,7 @@ _CALLS: Mapping[str, str] = {"gpu.block_id": "(int)taskId", "gpu.grid_dim": "(in
 BANG: Lang = replace(
     C99,
     name="BANG C",
-    floats={"f16": "half", "f32": "float"},
+    types=dtypes.spellings("bang"),
     linkage={"kernel": 'extern "C" __mlu_entry__ void'},
     pointer="{const}{type} *{name}",
     keywords=CPP_KEYWORDS | C_LIBRARY | frozenset(_BANG_NAMES.split()),

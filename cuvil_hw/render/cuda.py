@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cuvil_hw import dtypes
 from cuvil_hw.render.lang import C99, C_LIBRARY, CPP_KEYWORDS, Lang
 
 _CUDA_NAMES = (
@@ -60,7 +61,7 @@ _CALLS: Mapping[str, str] = {
 CUDA: Lang = replace(
     C99,
     name="CUDA C++",
-    floats={"f16": "half_t", "f32": "float", "f64": "double"},
+    types=dtypes.spellings("cuda"),
     linkage={"kernel": 'extern "C" __global__ void __launch_bounds__({threads})'},
     pointer="{const}{type} *__restrict__ {name}",
     keywords=CPP_KEYWORDS | C_LIBRARY | frozenset(_CUDA_NAMES.split()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cuvil_hw import dtypes
 from cuvil_hw.ir.scalar import SCALARS
 
 _C_KEYWORDS = (
@@ -49,9 +50,9 @@ C_MATH: Mapping[str, str] = {
 class Lang:
     """Everything that the walker needs to know of a language. Templates are str.format strings.
 
-    `native`, `native_unsigned`: integer types by width; `arbitrary` and `arbitrary_unsigned`:
-    types of any width whose operators widen, "" when there are only native types; `cast`: {type}, {x};
-    `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
+    `types`: of variables, by the dtype that fills its container (`dtypes.spellings`); `arbitrary` and
+    `arbitrary_unsigned`: types of any width whose operators widen, "" when there are only native types; `cast`: {type},
+    {x}; `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
     `linkage`: what a function definition starts with, by `cuvil.role`; `pointer`: a memory parameter ({const}, {type},
     {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
     `axis_*`: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}); `port`: a
@@ -75,9 +76,7 @@ class Lang:
     """
 
     name: str
-    native: Mapping[int, str]
-    native_unsigned: Mapping[int, str]
-    floats: Mapping[str, str]
+    types: Mapping[str, str]
     index: str
     boolean: str
     cast: str
@@ -132,14 +131,9 @@ class Lang:
     wide_suffix: str = "LL"
 
 
-_NATIVE = {8: "int8_t", 16: "int16_t", 32: "int32_t", 64: "int64_t"}
-_UNSIGNED = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
-
 C99 = Lang(
     name="C99",
-    native=_NATIVE,
-    native_unsigned=_UNSIGNED,
-    floats={"f16": "_Float16", "f32": "float", "f64": "double"},
+    types=dtypes.spellings("c"),
     index="int",
     boolean="bool",
     cast="({type}){x}",
@@ -154,9 +148,7 @@ _STORAGE = "#pragma HLS bind_storage variable={name} type={kind} impl="
 
 HLS_CPP = Lang(
     name="HLS C++",
-    native=_NATIVE,
-    native_unsigned=_UNSIGNED,
-    floats={"f16": "half", "f32": "float", "f64": "double"},
+    types=dtypes.spellings("hls"),
     index="int",
     boolean="bool",
     cast="{type}({x})",

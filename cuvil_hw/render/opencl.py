@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cuvil_hw import dtypes
 from cuvil_hw.render.lang import C_KEYWORDS, C_LIBRARY, Lang
 
 _WORDS = (
@@ -19,13 +20,10 @@ _WORDS = (
 _VECTORS = [f"{t}{n}" for t in ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "double")
             for n in (2, 3, 4, 8, 16)]  # fmt: skip
 
-# Types of fixed width: char 8, short 16, int 32, long 64 bits on every device (OpenCL 1.2, 6.1.1). A literal with LL
-# would be 128 bits wide.
+# A literal with LL would be 128 bits wide.
 OPENCL = Lang(
     name="OpenCL C",
-    native={8: "char", 16: "short", 32: "int", 64: "long"},
-    native_unsigned={8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"},
-    floats={"f16": "half", "f32": "float", "f64": "double"},
+    types=dtypes.spellings("opencl"),
     index="int",
     boolean="bool",
     cast="({type}){x}",

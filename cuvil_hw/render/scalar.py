@@ -102,13 +102,20 @@ def native_type(type: Attribute) -> CType:
 def spelled(type: CType, lang: Lang) -> str:
     match type.kind:
         case "float":
-            return lang.floats[f"f{type.bits}"]
+            return _native(f"f{type.bits}", lang)
         case "bool":
             return lang.boolean
         case "arbitrary":
             return (lang.arbitrary if type.signed else lang.arbitrary_unsigned).format(type.bits)
         case _:
-            return (lang.native if type.signed else lang.native_unsigned)[type.bits]
+            return _native(f"{'i' if type.signed else 'u'}{type.bits}", lang)
+
+
+def _native(dtype: str, lang: Lang) -> str:
+    """Raises CuvilError for a type that the language lacks."""
+    if dtype not in lang.types:
+        raise CuvilError(f"{lang.name} has no type for {dtype}")
+    return lang.types[dtype]
 
 
 def declared(type: Attribute, lang: Lang) -> str:
@@ -122,7 +129,7 @@ def port_element(dtype: str, lang: Lang) -> str:
     if dtypes.is_float(dtype):
         if not lang.axis_float:
             raise CuvilError(f"{lang.name} has no ports of floats")
-        return lang.axis_float.format(type=lang.floats[dtype])
+        return lang.axis_float.format(type=_native(dtype, lang))
     signed, bits = (False, 1) if dtype == "bool" else dtypes.int_width(dtype) or (True, 0)
     return spelled(CType("arbitrary", bits, signed or bits == 64), lang)  # 64 bits fill their container
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from cuvil_hw.render.lang import C99, C_LIBRARY, CPP_KEYWORDS, Lang
+from cuvil_hw import dtypes
+from cuvil_hw.render.lang import C_LIBRARY, CPP_KEYWORDS, Lang
 
 SYCL = Lang(
     name="SYCL",
-    native=C99.native,
-    native_unsigned=C99.native_unsigned,
-    floats={"f16": "sycl::half", "f32": "float", "f64": "double"},
+    types=dtypes.spellings("sycl"),
     index="int",
     boolean="bool",
     cast="{type}({x})",

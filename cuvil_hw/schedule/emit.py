@@ -376,7 +376,7 @@ class Emitter:
             return v
         if dtypes.is_float(source):
             if dtypes.is_float(dtype):
-                wider = int(dtype[1:]) > int(source[1:])
+                wider = dtypes.record(dtype).bits > dtypes.record(source).bits
                 return self.put(arith.ExtFOp(v, to) if wider else arith.TruncFOp(v, to))
             return self._float_to_int(v, source, dtype)
         unsigned = source == "bool" or source.startswith("u")
@@ -389,8 +389,7 @@ class Emitter:
             return self.put(arith.IndexCastOp(wide, INDEX))
         if source == "index":
             return self.put(arith.IndexCastOp(v, to))
-        have = 1 if source == "bool" else int(source[1:])
-        want = int(dtype[1:])
+        have, want = dtypes.record(source).bits, dtypes.record(dtype).bits
         if want > have:
             return self.put(arith.ExtUIOp(v, to) if unsigned else arith.ExtSIOp(v, to))
         return self.put(arith.TruncIOp(v, to)) if want < have else v

@@ -24,8 +24,8 @@ from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.errors import CuvilError, ProfileError, Unsupported
 from cuvil_hw.golden import golden
 from cuvil_hw.ir.expr import Apply, Load
-from cuvil_hw.ir.scalar import SCALARS
 from cuvil_hw.ir.program import Builder, Program
+from cuvil_hw.ir.scalar import SCALARS
 from cuvil_hw.partition import split
 from cuvil_hw.precision import choose_precision
 from cuvil_hw.profile import load_profile

@@ -78,7 +78,7 @@ def test_compiles_a_network_for_a_target_that_cuvil_does_not_know(
     source = program.sources["model.toy.c"]
     assert "#include <toy.h>" in source
     assert "TOY_KERNEL void conv_" in source
-    assert "TOY_GLOBAL const toy_s8 *" in source
+    assert "TOY_GLOBAL const toy_i8 *" in source
     assert "int8_t" not in source
     kernels = [command["kernel"] for command in program.artifact.manifest.info["commands"]]
     assert len(kernels) == len(program.report["layers"]) >= 4

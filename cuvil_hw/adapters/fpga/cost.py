@@ -81,10 +81,7 @@ class Use:
 
 
 def bits(dtype: str) -> int:
-    width = dtypes.int_width(dtype)
-    if width is not None:
-        return width[1]
-    return 1 if dtype == "bool" else int(dtype[1:])
+    return dtypes.record(dtype).bits
 
 
 def block_rams(fabric: Fabric, depth: int, width: int) -> int:

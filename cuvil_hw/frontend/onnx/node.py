@@ -27,16 +27,9 @@ Array = npt.NDArray[Any]
 
 # Element types that level1 has; the others (strings, complex, bf16, float8, …) are refused.
 DTYPES: dict[int, str] = {
-    TensorProto.FLOAT: "f32",
-    TensorProto.DOUBLE: "f64",
-    TensorProto.FLOAT16: "f16",
-    TensorProto.BOOL: "bool",
-    **{
-        getattr(TensorProto, f"{long}INT{bits}"): f"{short}{bits}"
-        for long, short in (("", "i"), ("U", "u"))
-        for bits in (2, 4, 8, 16, 32, 64)
-        if hasattr(TensorProto, f"INT{bits}")  # 2 bits came with onnx 1.20
-    },
+    getattr(TensorProto, record.onnx): record.name
+    for record in map(dtypes.record, (*dtypes.WHOLE, "i4", "u4", "i2", "u2"))
+    if hasattr(TensorProto, record.onnx)  # 2 bits came with onnx 1.20
 }
 
 # Folding stops where a result would be larger than this and larger than its operands, …

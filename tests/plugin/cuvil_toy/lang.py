@@ -6,10 +6,8 @@ from cuvil_hw.render.lang import C_KEYWORDS, C_LIBRARY, Lang
 
 TOY_C = Lang(
     name="Toy C",
-    native={8: "toy_s8", 16: "toy_s16", 32: "toy_s32", 64: "toy_s64"},
-    native_unsigned={8: "toy_u8", 16: "toy_u16", 32: "toy_u32", 64: "toy_u64"},
-    floats={"f32": "toy_f32"},
-    index="toy_s32",
+    types={t: f"toy_{t}" for t in ("f32", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
+    index="toy_i32",
     boolean="toy_bool",
     cast="({type}){x}",
     cast_calls=False,
@@ -30,10 +28,10 @@ HEADER = """\
 #define TOY_GLOBAL
 #define TOY_INLINE static inline
 #define TOY_ROM static const
-typedef int8_t toy_s8;
-typedef int16_t toy_s16;
-typedef int32_t toy_s32;
-typedef int64_t toy_s64;
+typedef int8_t toy_i8;
+typedef int16_t toy_i16;
+typedef int32_t toy_i32;
+typedef int64_t toy_i64;
 typedef uint8_t toy_u8;
 typedef uint16_t toy_u16;
 typedef uint32_t toy_u32;

@@ -27,20 +27,7 @@ Value = SSAValue | torch.Tensor
 Result = Value | None
 Converter = Callable[..., Result | Sequence[Result]]
 
-DTYPES = {
-    torch.float16: "f16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.bool: "bool",
-}
+DTYPES: dict[torch.dtype, str] = {getattr(torch, dtypes.record(name).torch): name for name in dtypes.WHOLE}
 
 F = TypeVar("F", bound=Converter)
 
