@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 from torch._guards import CompileContext
 
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
-from cuvil_hw.frontend.torch.dynamo_breaks import CALLED, watch
+from cuvil_hw.frontend.torch.dynamo_breaks import CALLED, check_escapes, watch
 from cuvil_hw.frontend.torch.dynamo_graph import Alias, Computed, DynamoGraph, Given, Plan, plan, source_name
 from cuvil_hw.frontend.torch.numbers import Counted, followed
 from cuvil_hw.runtime.executable import Executable
@@ -74,6 +74,7 @@ def backend(
     chosen = Options(**(options or {}))
     if chosen.fallback not in (None, "eager"):
         raise CuvilError(f"option fallback is {chosen.fallback!r}; it can be 'eager', or be left out to get an error")
+    check_escapes(graph)
     return _Graph(graph, example_inputs, chosen)
 
 

@@ -9,10 +9,16 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
-from torch._dynamo.convert_frame import ConvertFrame
+import torch
+import torch.fx
+from torch._dynamo import config
+from torch._dynamo.convert_frame import ConvertFrame, ConvertFrameAssert
 from torch._dynamo.utils import counters
+
+from cuvil_hw.frontend.torch.aten.emitter import from_data
 
 LOG = logging.getLogger("cuvil")
 _WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "compiler_fn")  # by version of torch
@@ -20,11 +26,13 @@ CALLED = "graphs"  # of counters["cuvil"]: how often the backend was given a gra
 
 
 def watch(backend: Callable[..., Any]) -> None:
-    """Warns in the log "cuvil" of what runs in PyTorch, once for each time that Dynamo traces a function for `backend`.
+    """Lets Dynamo trace what computed masks select for `backend`, and warns in the log "cuvil" of what runs in PyTorch,
+    once for each time that Dynamo traces a function.
 
     Dynamo has no hook for a function that it gives up, and its callbacks don't survive torch._dynamo.reset(): the step
     that traces is wrapped. With fullgraph=True another one is used, which raises.
     """
+    _follow_masks(backend)
     trace = ConvertFrame.__call__
 
     @functools.wraps(trace)
@@ -39,6 +47,54 @@ def watch(backend: Callable[..., Any]) -> None:
         return result
 
     ConvertFrame.__call__ = traced  # type: ignore[method-assign]
+
+
+class Escapes(Exception):
+    """What a computed mask selects leaves the graph."""
+
+
+_again: ContextVar[bool] = ContextVar("again", default=False)  # whether the frame can be traced with breaks at masks
+
+
+def check_escapes(graph: torch.fx.GraphModule) -> None:
+    """Raises Escapes where what a mask selects is among the graph's results and Dynamo could break the graph there."""
+    if _again.get() and any(_from_data(n.meta.get("example_value")) for n in graph.graph.output_node().all_input_nodes):
+        raise Escapes
+
+
+def _from_data(value: Any) -> bool:
+    return any(map(from_data, value.shape if isinstance(value, torch.Tensor) else [value]))
+
+
+def _follow_masks(backend: Callable[..., Any]) -> None:
+    """Dynamo breaks graphs at nonzero and x[mask] unless a setting of the whole process says otherwise: it does
+    meanwhile. Where what was selected leaves the graph, the frame is traced again with the user's setting: Dynamo
+    breaks it there, and PyTorch selects; with fullgraph=True the backend refuses."""
+    trace = ConvertFrameAssert.__call__
+
+    @functools.wraps(trace)
+    def traced(self: Any, frame: Any, cache_entry: Any, hooks: Any, frame_state: Any, *, skip: int = 0) -> Any:
+        given = config.capture_dynamic_output_shape_ops
+        if given or not _is(self, backend):
+            return trace(self, frame, cache_entry, hooks, frame_state, skip=skip + 1)
+        token = _again.set(not self._one_graph)
+        try:
+            with config.patch(capture_dynamic_output_shape_ops=True):
+                return trace(self, frame, cache_entry, hooks, frame_state, skip=skip + 1)
+        except Exception as error:  # Dynamo's, around what the backend raised
+            if not _escapes(error):
+                raise
+        finally:
+            _again.reset(token)
+        return trace(self, frame, cache_entry, hooks, frame_state, skip=skip + 1)
+
+    ConvertFrameAssert.__call__ = traced  # type: ignore[method-assign]
+
+
+def _escapes(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, Escapes):
+        error = getattr(error, "inner_exception", None) or error.__cause__
+    return error is not None
 
 
 def _is(function: Any, backend: Callable[..., Any]) -> bool:

@@ -15,13 +15,21 @@ from typing import Any
 import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.torch.aten.emitter import from_data
 from cuvil_hw.frontend.torch.attention_fast_path import FUSED
 from cuvil_hw.frontend.torch.errors import line_of, reason
 from cuvil_hw.frontend.torch.numbers import EXTREMES, Counted, counts, extreme
 
 _MODE_SWITCHES = {torch._C._set_grad_enabled}  # in inference they change no number
+
+_SELECTED = (
+    "is what a computed mask selects, or as many, of a shape known at run time only; return a tensor and the mask, a "
+    "bounded form (nonzero_static), or what was reduced or written back by the same mask; without fullgraph=True, "
+    "PyTorch selects"
+)
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,8 @@ def plan(
     `numbers`: some of the graph's numbers change from call to call.
 
     Raises Unsupported."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    masks = ShapeEnv(allow_scalar_outputs=False)  # for sizes of what computed masks select
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=masks)
     # A tensor that comes twice is one tensor.
     fakes = {id(a): mode.from_tensor(a.detach(), static_shapes=True) for a in args if isinstance(a, torch.Tensor)}
     wants_grad = torch.is_grad_enabled()
@@ -177,6 +186,8 @@ def plan(
     picked: list[int] = []
     nodes = _output_nodes(graph)
     for i, (value, node) in enumerate(zip(results, nodes, strict=True)):
+        if any(map(from_data, value.shape if isinstance(value, torch.Tensor) else [value])):
+            raise Unsupported([Refusal("result of the graph", _SELECTED, 1, (line_of(node),))], "torch.compile")
         if not isinstance(value, torch.Tensor):
             counted = numbers and isinstance(node, torch.fx.Node) and counts(node)
             outputs.append(Counted(node) if counted else Given(value))

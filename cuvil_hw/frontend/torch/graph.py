@@ -12,7 +12,7 @@ import torch.fx
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.errors import Refusal, Unsupported
-from cuvil_hw.frontend.torch import packed
+from cuvil_hw.frontend.torch import packed, packed_nodes
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
@@ -103,8 +103,8 @@ class Walk:
             if self.nodes > MOST_NODES:
                 raise Refused(f"loops unrolled make more than {MOST_NODES:,} nodes")
             e.loc, poisoned = named_location(node) or self.loc, any(v is POISON for v in found)
-            if not poisoned and packed.takes_part(label, args, list(_flat(found))):
-                return packed.convert(e, target, args, fake(node))
+            if not poisoned and packed_nodes.takes_part(e, label, args):
+                return packed_nodes.convert(e, target, args, fake(node), fold)
             if label in CONTROL and not poisoned:
                 return CONTROL[label](self, *args)
             if not poisoned and not any(isinstance(v, SSAValue | Pair) for v in _flat(found)):

@@ -1,167 +1,197 @@
 """Elements that a computed mask selects: how many there are is known at run time only, so that all are computed, and
 the mask decides what counts.
 
-`x[m]` is the whole of x with m beside it. What treats the selected rows one by one is done to all of them; a reduction
-first puts its neutral element where m is false; `y[m] = f(x[m])` becomes where(m, f(x), y).
+`x[m]` is the whole of x with m beside it, `nonzero(m)` every position with m beside it. What treats the selected rows
+one by one is done to all of them (`packed_rows`); a reduction first puts its neutral element where m is false
+(`packed_reduce`); `y[m] = f(x[m])` becomes where(m, f(x), y), and `y.index_add_(0, i, v)` adds 0 where m is false
+(`packed_put`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from xdsl.ir import Operation, SSAValue
 
-from cuvil_hw import dtypes, ops
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, axes_of, dtype_name, from_data
+from cuvil_hw import ops
+from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
+from cuvil_hw.frontend.torch.aten.complex import held_types
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, from_data
 from cuvil_hw.ir import level1
 from cuvil_hw.types import TensorType
 
 _LIKE = 64  # operations that two masks may be away from what they share
-# Ops that treat rows one by one though torch doesn't call them pointwise; their other operands are no rows.
-_BY_ROWS = frozenset(
-    ["aten._to_copy.default", "aten.to.dtype", "aten.clone.default", "aten.alias.default", "aten.detach.default"]
+INDEX, PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index_put.default")
+_POSITIONS = ("aten.nonzero.default", "aten.argwhere.default")
+_SELECTS = ("aten.masked_select.default", *_POSITIONS)
+REASON = (
+    "works on what a computed mask selects, and how many elements that is is known at run time only; "
+    "use torch.where, or what treats the selected rows one by one, sums, mean, amax, amin, any, all, and an assignment "
+    "or index_add_ by the same mask"
 )
-_PRODUCTS = ("aten.linear.default", "aten.mm.default", "aten.matmul.default")
-_SUMS = ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim")
-_TOTALS = {"aten.mean.default": "aten.sum.default", "aten.mean.dim": "aten.sum.dim_IntList"}
-_EXTREMES = {"aten.amax.default": -1, "aten.amin.default": 1, "aten.max.default": -1, "aten.min.default": 1}
-_WITH_AXES = ("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default")
-_LOGICAL = {"aten.any.default": False, "aten.all.default": True}
-_REASON = (
-    "works on what a computed mask selects, and how many elements that are is known at run time only; "
-    "use torch.where, or element functions, sums, mean, amax, amin, any, all and an assignment by the same mask"
-)
+Fold = Callable[[Any, Sequence[Any]], Any]  # computes what depends on no input
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """`full`: (n, …), of which the rows count where `mask`, bool (n,), is true; `loc`: where they were selected."""
+    """`full` (…, n, …): all rows, along `axis`, of which those count where `mask`, bool (n,), is true; `loc`: where
+    they were selected."""
 
     full: Value
     mask: SSAValue
     loc: str
+    axis: int = 0
 
 
-def takes_part(label: str, args: Sequence[Any], found: Sequence[Any]) -> bool:
-    """Whether a node makes, or takes, what a computed mask selects."""
-    if any(isinstance(v, Packed) for v in found):
-        return True
+def packed_in(values: Any) -> list[Packed]:
+    """All in arguments, which may be nested."""
+    return list(_packed_in(values))
+
+
+def _packed_in(values: Any) -> Iterator[Packed]:
+    if isinstance(values, Packed):
+        yield values
+    elif isinstance(values, list | tuple):
+        for v in values:
+            yield from _packed_in(v)
+
+
+def unpacked(values: Any, use: Callable[[Packed], Any] = lambda p: p.full) -> Any:
+    """Arguments with something else, all rows, in place of what is packed."""
+    if isinstance(values, Packed):
+        return use(values)
+    if isinstance(values, list | tuple):
+        return [unpacked(v, use) for v in values]
+    return values
+
+
+def is_mask(e: Emitter, value: Any) -> bool:
+    """Whether an index is a mask that is computed."""
+    if isinstance(value, Packed):
+        return e.type(value.full).dtype == "bool"
+    return isinstance(value, SSAValue) and e.type(value).dtype == "bool"
+
+
+def selects(e: Emitter, label: str, args: Sequence[Any]) -> bool:
+    """Whether a node selects by a computed mask."""
+    if label in _SELECTS:
+        return isinstance(args[label not in _POSITIONS], SSAValue | Packed)
+    return label == INDEX and any(is_mask(e, i) for i in args[1])
+
+
+def select(e: Emitter, label: str, x: Any, chosen: Any = None) -> Packed:
+    """What is selected, of any of the three ways to say it. Raises Refused."""
+    if label in _POSITIONS:
+        return _positions(e, x)
     if label == "aten.masked_select.default":
-        return isinstance(args[1], SSAValue)
-    chosen = [i for i in args[1] if i is not None] if label == "aten.index.Tensor" else []
-    return any(isinstance(i, SSAValue) and level1.type_of(i).dtype == "bool" for i in chosen)
-
-
-def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any) -> Any:
-    """The node's result. `made`: fake tensors of it. Raises Refused."""
-    label = str(target)
-    if label in ("aten.index.Tensor", "aten.masked_select.default"):
-        return _select(e, label, *args)
-    if label == "aten.sym_size.int" and args[1] == 0:
-        return _count(e, args[0])
-    if label in ("aten.index_put.default", "aten._unsafe_index_put.default"):
-        return _put(e, made, *args)
-    first = args[0]
-    if isinstance(first, Packed) and label in (*_SUMS, *_EXTREMES, *_LOGICAL):
-        return _reduced(e, label, first, made, args)
-    rows = torch.Tag.pointwise in getattr(target, "tags", ()) or label in _BY_ROWS
-    products = label in _PRODUCTS and isinstance(first, Packed) and not any(isinstance(a, Packed) for a in args[1:])
-    if label not in TABLE or not (rows or products) or not isinstance(made, torch.Tensor):
-        e.refuse(_REASON)
-    packed = [a for a in args if isinstance(a, Packed)]
-    if not packed or not all(_same(p.mask, packed[0].mask) for p in packed):
-        e.refuse("combines what two masks select, which may be different numbers of elements; use torch.where")
-    behind = [from_data(n) for n in made.shape[1:]]
-    if any(e.type(p.full).rank != made.ndim for p in packed) or any(behind) or not from_data(made.shape[0]):
-        e.refuse("broadcasts what a mask selects so that its rows become another axis; use torch.where")
-    e.results = (_type(made, e.shape(packed[0].full)[0]),)
-    converter: Callable[..., Any] = TABLE[label]
-    full = converter(e, *(a.full if isinstance(a, Packed) else a for a in args))
-    return Packed(full, packed[0].mask, packed[0].loc)
-
-
-def _type(made: torch.Tensor, rows: int) -> TensorType:
-    """The type with all rows in place of the unknown number of them."""
-    shape = tuple(n if isinstance(n, int) else rows for n in made.shape)
-    return TensorType(shape, dtype_name(made.dtype))
-
-
-def _select(e: Emitter, label: str, x: Any, chosen: Any) -> Packed:
-    if label == "aten.masked_select.default":
+        if packed_in([x, chosen]):
+            e.refuse(REASON)
         shape = np.broadcast_shapes(e.shape(x), e.shape(chosen))
-        x, mask = e.broadcast(x, shape), e.broadcast(chosen, shape)
-    elif isinstance(x, Packed) or len(chosen) != 1:
+        return _rows(e, e.broadcast(x, shape), e.broadcast(chosen, shape), 0)
+    given = [(axis, i) for axis, i in enumerate(chosen) if i is not None]
+    if len(given) != 1:
         e.refuse("selects by a computed mask and other indices at once; select in two steps, or use torch.where")
-    else:
-        mask = chosen[0]
-    rest, rows = e.shape(x)[len(e.shape(mask)) :], e.type(mask).size
-    return Packed(e.reshape(x, (rows, *rest)), e.ssa(e.reshape(mask, (rows,))), e.loc)
+    axis, mask = given[0]
+    if isinstance(x, Packed):
+        return _of_packed(e, x, mask, axis)
+    if isinstance(mask, Packed):
+        e.refuse(REASON)
+    return _rows(e, x, mask, axis)
 
 
-def _count(e: Emitter, packed: Packed) -> SSAValue:
-    return e.op(ops.ReduceSum((0,), False), e.cast(packed.mask, "i64"))
+def _rows(e: Emitter, x: Value, mask: Value, axis: int) -> Packed:
+    """x selected by a mask of its axes from `axis` on."""
+    shape, size = e.shape(x), e.type(mask).size
+    full = e.reshape(x, (*shape[:axis], size, *shape[axis + len(e.shape(mask)) :]))
+    return Packed(full, e.ssa(e.reshape(mask, (size,))), e.loc, axis)
 
 
-def _filled(e: Emitter, packed: Packed, value: float | int | bool) -> Value:
+def _of_packed(e: Emitter, x: Packed, mask: Any, axis: int) -> Packed:
+    """What is selected of selected rows: those that both masks let count."""
+    if not isinstance(mask, Packed) or axis != 0 or x.axis != 0 or mask.axis != 0 or not same(mask.mask, x.mask):
+        e.refuse("selects from what another mask selects; combine the masks with & first")
+    return _rows(e, x.full, both(e, mask), 0)
+
+
+def both(e: Emitter, mask: Packed) -> Value:
+    """A mask of selected rows, false in all others."""
+    shape = e.shape(mask.full)
+    wide = e.broadcast(e.reshape(mask.mask, (shape[0], *[1] * (len(shape) - 1))), shape)
+    return e.op(ops.LogicalAnd(), wide, mask.full)
+
+
+def _positions(e: Emitter, x: Any) -> Packed:
+    """(elements, axes): where each element is, in order; those count that aren't zero."""
+    if isinstance(x, Packed):
+        e.refuse("asks where among the selected rows some are; use the mask of all rows")
+    shape = e.shape(x)
+    grid = torch.cartesian_prod(*map(torch.arange, shape)).reshape(prod(shape), len(shape))
+    return Packed(grid, e.ssa(e.reshape(e.cast(x, "bool"), (prod(shape),))), e.loc)
+
+
+def count(e: Emitter, mask: SSAValue) -> SSAValue:
+    return e.op(ops.ReduceSum((0,), False), e.cast(mask, "i64"))
+
+
+def counted(number: SSAValue) -> SSAValue | None:
+    """The mask that a number counts; None for any other number."""
+    masks = [number]
+    for kind in (ops.ReduceSum, ops.Cast):
+        owner = masks[-1].owner
+        if not isinstance(owner, level1.TensorOp) or owner.spec is not kind:
+            return None
+        masks.append(owner.operands[0])
+    kind_of = level1.type_of(masks[-1])
+    return masks[-1] if kind_of.dtype == "bool" and kind_of.rank == 1 else None
+
+
+def filled(e: Emitter, packed: Packed, value: float | int | bool) -> Value:
+    """All rows, those that don't count being `value`. Constants stay as they are for 0: none of them harms."""
     kind = e.type(packed.full)
-    mask = e.reshape(packed.mask, (kind.shape[0], *[1] * (kind.rank - 1)))
+    mask = e.reshape(packed.mask, [n if d == packed.axis else 1 for d, n in enumerate(kind.shape)])
     return e.op(ops.Where(), e.broadcast(mask, kind.shape), packed.full, e.splat(value, kind))
 
 
-def _reduced(e: Emitter, label: str, x: Packed, made: Any, args: Sequence[Any]) -> Any:
-    rank = len(e.shape(x.full))
-    axes = axes_of(args[1] if label in _WITH_AXES else None, rank)
-    rows = e.shape(x.full)[0]
-    e.results = (_type(made, rows),)
+def inside(e: Emitter, packed: Packed) -> Value:
+    """Selected indices, harmless ones elsewhere; constants, which come from nonzero, are harmless everywhere."""
+    return packed.full if isinstance(packed.full, torch.Tensor) else filled(e, packed, 0)
+
+
+def data_axis(e: Emitter, made: torch.Tensor) -> int | None:
+    """The axis of a node's result whose extent values decide; None where there is none. Raises Refused for several."""
+    axes = [d for d, n in enumerate(made.shape) if from_data(n)]
+    if len(axes) > 1:
+        e.refuse("makes a tensor of what a mask selects along two axes; use torch.where")
+    return axes[0] if axes else None
+
+
+def stand_in(e: Emitter, made: torch.Tensor, rows: int) -> torch.Tensor:
+    """A node's result with all rows in place of the unknown number of them, without data."""
+    axis = data_axis(e, made)
+    shape = [rows if d == axis else int(n) for d, n in enumerate(made.shape)]
+    return torch.empty(shape, dtype=made.dtype, device="meta")
+
+
+def converted(e: Emitter, label: str, args: Sequence[Any], made: Any) -> Any:
+    """What the op's converter makes of plain arguments. `made`: stand-ins of the results."""
+    e.results = held_types(made)
     converter: Callable[..., Any] = TABLE[label]
-    if 0 not in axes:  # inside each row
-        return Packed(converter(e, x.full, *args[1:]), x.mask, x.loc)
-    kind = e.type(x.full)
-    if label in _LOGICAL:
-        return converter(e, _filled(e, x, _LOGICAL[label]), *args[1:])
-    if label in _EXTREMES:
-        end = _EXTREMES[label]
-        if kind.dtype == "bool":
-            neutral: float | int | bool = end > 0
-        elif dtypes.is_float(kind.dtype):
-            neutral = end * math.inf
-        else:
-            neutral = dtypes.int_range(kind.dtype)[0 if end < 0 else 1]
-        some = e.op(ops.Greater(), _count(e, x), e.splat(0, TensorType((), "i64")))
-        name = label.split(".")[1]
-        e.builder.guard(some, f"{e.loc}: {name}() of the elements that a mask selects, and there are none", e.loc)
-        return converter(e, _filled(e, x, neutral), *args[1:])
-    total: Callable[..., Any] = TABLE[_TOTALS.get(label, label)]
-    summed = total(e, _filled(e, x, 0), *args[1:])
-    if ".mean." not in label:
-        return summed
-    each = math.prod(kind.shape[a] for a in axes if a)
-    count = e.op(ops.Mul(), _count(e, x), e.splat(each, TensorType((), "i64")))
-    return e.op(ops.Div(), summed, e.operand(count, e.type(summed)))
+    return as_computed(e, label, converter(e, *operands(e, label, list(args), made)), made)
 
 
-def _put(e: Emitter, made: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Value:
-    """x[mask] = what the same mask selected."""
-    mask = indices[0] if len(indices) == 1 else None
-    if isinstance(x, Packed) or not isinstance(values, Packed) or mask is None or e.type(mask).dtype != "bool":
-        e.refuse(_REASON)
-    if not _same(e.ssa(e.reshape(mask, (e.type(mask).size,))), values.mask):
-        e.refuse("assigns to one mask's elements what another selects; use one mask for both, or torch.where")
-    shape = e.shape(x)
-    new = e.cast(e.reshape(e.broadcast(values.full, (e.type(mask).size, *shape[len(e.shape(mask)) :])), shape),
-                 e.type(x).dtype)  # fmt: skip
-    if accumulate:
-        new = e.op(ops.Add(), x, new)
-    wide = e.broadcast(e.reshape(mask, (*e.shape(mask), *[1] * (len(shape) - len(e.shape(mask))))), shape)
-    return e.op(ops.Where(), wide, new, x)
+def one_mask(e: Emitter, values: Sequence[Packed]) -> Packed:
+    """The first of what one mask selects. Raises Refused where there are two masks."""
+    if not all(same(p.mask, values[0].mask) for p in values):
+        e.refuse("combines what two masks select, which may be different numbers of elements; use torch.where")
+    return values[0]
 
 
-def _same(a: SSAValue, b: SSAValue, depth: int = _LIKE) -> bool:
+def same(a: SSAValue, b: SSAValue, depth: int = _LIKE) -> bool:
     """Whether two values are one, or are computed alike from values that are."""
     if a is b:
         return True
@@ -171,10 +201,10 @@ def _same(a: SSAValue, b: SSAValue, depth: int = _LIKE) -> bool:
     if type(one) is not type(other) or one.properties != other.properties or one.regions:
         return False
     pairs = zip(one.operands, other.operands, strict=False)
-    return len(one.operands) == len(other.operands) and all(_same(x, y, depth - 1) for x, y in pairs)
+    return len(one.operands) == len(other.operands) and all(same(x, y, depth - 1) for x, y in pairs)
 
 
-_OF_LAYOUT = {"aten.sym_size.int", "aten.sym_storage_offset.default"}
+_OF_LAYOUT = {"aten.sym_size.int", "aten.sym_storage_offset.default", "aten.sym_numel.default"}
 
 
 def is_size_check(node: torch.fx.Node) -> bool:
@@ -191,4 +221,6 @@ def is_size_check(node: torch.fx.Node) -> bool:
     return bool(sources) and sources <= _OF_LAYOUT
 
 
-__all__ = ["Packed", "convert", "is_size_check", "takes_part"]
+SCALAR = TensorType((), "i64")  # of a number of rows
+
+__all__ = ["Packed", "is_size_check", "select", "selects"]
