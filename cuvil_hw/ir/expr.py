@@ -80,7 +80,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """`op`: a row of ir/scalar.py, such as "add", "cast" (wraps, truncates) or "saturate" (clips)."""
+    """`op`: a row of ir/scalar.py, such as "add", "cast" (wraps, truncates), "bitcast" or "saturate" (clips)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -194,6 +194,13 @@ def cast(a: Expr, dtype: str) -> Expr:
 def _fits(value: int, dtype: str) -> bool:
     lo, hi = dtypes.int_range(dtype)
     return lo <= value <= hi
+
+
+def bitcast(a: Expr, dtype: str) -> Expr:
+    """The bits of `a` as a `dtype` of the same width."""
+    if dtypes.is_float(a.dtype) or dtypes.is_float(dtype):
+        return a if a.dtype == dtype else Apply(dtype, "bitcast", (a,))
+    return cast(a, dtype)
 
 
 def saturate(a: Expr, dtype: str) -> Expr:

@@ -124,6 +124,7 @@ _ROWS = (
     Scalar("atan", np.arctan, None, None, "math.atan", "atan", Call(25), 20, 1, _cores("div", 6)),
     # Conversions; which cores a cast takes depends on both types (adapters/fpga/floats.py).
     Scalar("cast", None, cpu=1, gpu=1, mlu=1, logic="free"),
+    Scalar("bitcast", None, cpu=1, gpu=1, mlu=1, cores=NONE, logic="free"),
     Scalar("saturate", None, cpu=1, gpu=1, mlu=1, logic="adder"),
 )  # fmt: skip
 

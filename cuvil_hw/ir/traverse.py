@@ -82,6 +82,8 @@ def retype(e: Expr, old: str, new: str) -> Expr:
                 return cast(x, new)
             case Select() if x.dtype == old:
                 return select(x.cond, go(x.then), go(x.other))
+            case Apply(op="bitcast") if x.dtype == old:
+                return cast(x, new)
             case Apply(args=args) if x.dtype == old:
                 return cast(args[0], new) if x.op == "cast" else replace(x, dtype=new, args=tuple(map(go, args)))
         return None
@@ -107,7 +109,7 @@ def show(e: Expr) -> str:
         case Load():
             return f"{e.buffer}[{', '.join(map(show, e.index))}]"
         case Apply():
-            name = f"{e.op}<{e.dtype}>" if e.op in ("cast", "saturate") else e.op
+            name = f"{e.op}<{e.dtype}>" if e.op in ("cast", "bitcast", "saturate") else e.op
             return f"{name}({', '.join(map(show, e.args))})"
         case Select():
             return f"({show(e.cond)} ? {show(e.then)} : {show(e.other)})"

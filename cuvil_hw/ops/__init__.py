@@ -28,6 +28,7 @@ from cuvil_hw.ops.binary import (
 )
 from cuvil_hw.ops.elementwise import (
     Abs,
+    Bitcast,
     BitwiseNot,
     Cast,
     Ceil,
@@ -85,6 +86,7 @@ __all__ = [
     "Atanh",
     "AvgPool",
     "BatchNorm",
+    "Bitcast",
     "BitwiseAnd",
     "BitwiseNot",
     "BitwiseOr",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, select, unary
+from cuvil_hw.ir.expr import Expr, Tensor, binary, bitcast, cast, const, select, unary
 from cuvil_hw.ir.scalar import on_arrays
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.types import TensorType
@@ -379,3 +379,26 @@ class Cast(Op):
             return cast(x[i], self.dtype)
 
         return Tensor(self.infer(x.type), at)
+
+
+@dataclass(frozen=True)
+class Bitcast(Op):
+    """The bits of each element as another type of the same width: 8, 16, 32 or 64 bits. Floats are IEEE 754's, integers
+    two's complement; a NaN keeps its payload."""
+
+    mnemonic: ClassVar[str] = "bitcast"
+    elementwise: ClassVar[bool] = True
+    dtype: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        for dtype in (x.dtype, self.dtype):
+            self.want(dtypes.is_float(dtype) or wraps(dtype), f"no bits of {dtype}: only types of 8, 16, 32 or 64 bits")
+        have, want = (dtypes.to_numpy(dtype).itemsize for dtype in (x.dtype, self.dtype))
+        self.want(have == want, f"{x.dtype} has {8 * have} bits, {self.dtype} has {8 * want}")
+        return x.with_dtype(self.dtype)
+
+    def evaluate(self, x: Array) -> Array:
+        return x.view(dtypes.to_numpy(self.dtype))
+
+    def compute(self, x: Tensor) -> Tensor:
+        return Tensor(self.infer(x.type), lambda *i: bitcast(x[i], self.dtype))

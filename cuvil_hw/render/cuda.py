@@ -76,4 +76,5 @@ CUDA: Lang = replace(
     wrap=True,
     lanes="#pragma unroll",
     vector_lanes=1,
+    bitcast="__builtin_bit_cast({type}, {x})",
 )

@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Operation
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.level2 import SaturateOp
+from cuvil_hw.render.bitcast import bitcast
 from cuvil_hw.render.lang import Lang
 from cuvil_hw.render.operators import FLOAT, HELPERS, LOGIC, RING, UNSIGNED_HELPERS
 from cuvil_hw.render.scalar import (
@@ -165,8 +166,8 @@ class Expressions:
                 if exact[0].text.startswith("-"):
                     return Code(f"-({exact[0].text})", UNARY, exact[0].type)
                 return Code(f"-{at(exact[0], UNARY)}", UNARY, exact[0].type)
-            case "arith.bitcast" if types[0] == result:
-                return args[0]
+            case "arith.bitcast":
+                return bitcast(exact[0], types[0], result, self.lang, self.helpers)
             case "math.absi":
                 return self._unary_helper("abs", "return a < 0 ? ({T})-a : a;", exact, result)
             case "math.rsqrt":

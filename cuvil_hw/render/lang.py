@@ -72,7 +72,7 @@ class Lang:
     stands before a declaration, by value of `cuvil.bind`; `first_param`: a parameter more, by role; `wide_suffix`:
     of 64-bit literals; `table`: start of a constant table ({type}, {name}); `dataflow`: first line, line before the
     calls, a call ({name}, {call}), line after; `math`: function names, and `math_f32` ({name}) how their float twin
-    is called. A template that is "" prints nothing.
+    is called; `bitcast`: the bits of {x} as {type}, "" where a union does it. A template that is "" prints nothing.
     """
 
     name: str
@@ -129,6 +129,7 @@ class Lang:
     placed: Mapping[str, str] = field(default_factory=dict)
     first_param: Mapping[str, str] = field(default_factory=dict)
     wide_suffix: str = "LL"
+    bitcast: str = ""
 
 
 C99 = Lang(

@@ -55,6 +55,7 @@ OPENCL = Lang(
         "bram": '__attribute__((memory("BLOCK_RAM"))) ',
     },
     wide_suffix="L",
+    bitcast="as_{type}({x})",
 )
 
 # A stream is a buffer that its writer fills before its reader starts: kernels run one after another.

@@ -18,6 +18,7 @@ SYCL = Lang(
     preamble="#include <cstdint>\n\n#include <sycl/sycl.hpp>\n#include <sycl/ext/intel/fpga_extensions.hpp>\n",
     table="static constexpr {type} {name}",
     math_f32="sycl::{name}",
+    bitcast="sycl::bit_cast<{type}>({x})",
     first_param={"dataflow": "sycl::queue &queue"},
     word="{type}x{lanes}",
     word_type="struct {word} {{ {type} v[{lanes}]; }};",

@@ -274,6 +274,8 @@ class Emitter:
                 return self._select(e, env, memo)
             case Apply(op="cast"):
                 return self.convert(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
+            case Apply(op="bitcast"):
+                return self.put(arith.BitcastOp(self._emit(e.args[0], env, memo), level2.signless(e.dtype)))
             case Apply(op="saturate"):
                 return self._saturate(self._emit(e.args[0], env, memo), e.args[0].dtype, e.dtype)
             case Apply():
@@ -406,11 +408,8 @@ class Emitter:
         below_top = float(np.nextafter(above, container(0)))
         zero = self.const(0.0, source)
         number = self.put(arith.SelectOp(self._apply("isnan", source, [v]), zero, v))
-        clipped = self._apply(
-            "min",
-            source,
-            [self._apply("max", source, [number, self.const(float(lo), source)]), self.const(below_top, source)],
-        )
+        least = self._apply("max", source, [number, self.const(float(lo), source)])
+        clipped = self._apply("min", source, [least, self.const(below_top, source)])
         convert = arith.FPToUIOp if dtype.startswith("u") else arith.FPToSIOp
         whole = self.put(convert(clipped, level2.signless(dtype)))
         over = self.compare("ge", number, self.const(float(above), source), source)

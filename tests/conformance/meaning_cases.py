@@ -177,6 +177,19 @@ def unary() -> Iterator[Case]:
         more = [v for v in (2**24 + 1, 2**24 + 3, 2**53 + 1, 65520, 65519) if v <= dtypes.int_range(dtype)[1]]
         x = values(dtype)
         yield case(ops.Cast(to), [np.concatenate([x, np.asarray(more, x.dtype)])], [dtype])
+    for dtype, to in itertools.permutations(("f32", "i32", "u32"), 2):
+        yield case(ops.Bitcast(to), [bits(to, dtype)], [dtype])
+    for dtype, to in (("f16", "i16"), ("u16", "f16"), ("f64", "u64"), ("i64", "f64"), ("i8", "u8"), ("u64", "i64")):
+        yield case(ops.Bitcast(to), [bits(to, dtype)], [dtype])
+
+
+def bits(dtype: str, held: str) -> Array:
+    """What rules are about of both types, and NaNs with payloads, as values of the second."""
+    kind = dtypes.to_numpy(held)
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    some = [values(t).view(unsigned) for t in (dtype, held)]
+    ones = np.iinfo(unsigned).max
+    return np.concatenate([*some, np.asarray([1, ones, ones >> 1, ones - (ones >> 9)], unsigned)]).view(kind)
 
 
 def binary() -> Iterator[Case]:

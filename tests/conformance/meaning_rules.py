@@ -214,6 +214,14 @@ def integer_rules() -> Iterator[Case]:
                 [lo // 2, -1, -1, 0],
             )
             yield rule("by a negative number", ops.ShiftLeft(), d, [[1, -1], [-1, lo]], [0, 0])
+    words = "keeps the bits, NaNs' payloads too"
+    floats = [1, -0.0, INF, 2.0**-149]
+    patterns = [0x3F800000, 1 << 31, 0x7F800000, 1]
+    yield rule(words, ops.Bitcast("u32"), "f32", [floats], patterns, "u32")
+    yield rule(words, ops.Bitcast("f32"), "i32", [[n - (n >> 31 << 32) for n in patterns]], floats, "f32")
+    yield rule(words, ops.Bitcast("i16"), "f16", [[1, -2, -INF]], [0x3C00, -0x4000, -0x400], "i16")
+    yield rule(words, ops.Bitcast("f64"), "u64", [[0x3FF << 52, 0xC01 << 52]], [1, -4], "f64")
+    yield rule(words, ops.Bitcast("i8"), "u8", [[127, 128, 255]], [127, -128, -1], "i8")
     words = "**Casts** between integers wrap"
     yield rule(words, ops.Cast("i8"), "i32", [[127, 128, -129, 256, -(2**31)]], [127, -128, 127, 0, 0], "i8")
     yield rule(words, ops.Cast("u8"), "i8", [[-1, -128, 127]], [255, 128, 127], "u8")

@@ -84,6 +84,9 @@ def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states
             return state[e.result]
         case Apply(op="cast"):
             return converted(go(e.args[0]), e.args[0].dtype, e.dtype)
+        case Apply(op="bitcast"):
+            held = np.asarray(go(e.args[0]), dtypes.to_numpy(e.args[0].dtype))
+            return number(held.view(dtypes.to_numpy(e.dtype))[()], e.dtype)
         case Apply(op="saturate"):
             lo, hi = dtypes.int_range(e.dtype)
             assert dtypes.is_int(e.args[0].dtype)

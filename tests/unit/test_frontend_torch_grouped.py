@@ -71,13 +71,6 @@ def test_a_histogram_without_bounds_names_the_way() -> None:
         load(Call(lambda v: torch.histc(v, 4)), rand(5))
 
 
-def test_bits_of_integers() -> None:
-    x = torch.tensor([-1, 0, 127, -128], dtype=torch.int8)
-    check(lambda v: (v.view(torch.uint8), v.view(torch.uint8).int() + 1), x)
-    with pytest.raises(cuvil.Unsupported, match=r"only integers of one width.*signbit.*as an input"):
-        load(Call(lambda v: v.view(torch.int32)), rand(4))
-
-
 @pytest.mark.parametrize("ends", [[2, 2, 6], [0, 6, 6], [1, 2, 4]])
 def test_products_of_groups(ends: list[int]) -> None:
     """An empty group, and rows behind the last one."""

@@ -13,7 +13,7 @@ from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
 from cuvil_hw.frontend.powers import fixed_power
 from cuvil_hw.frontend.powers import power as integer_power
-from cuvil_hw.ops.base import Op
+from cuvil_hw.ops.base import Op, ShapeError
 from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
@@ -179,14 +179,19 @@ def shift(n: Node, version: int) -> Value:
 
 
 def bit_cast(n: Node, version: int) -> Value:
-    """The same bits as another type of the same width: for integers, a conversion that wraps."""
+    """The same bits as another type of the same width."""
     to = DTYPES.get(n.integer("to", 0), "")
     if to == n[0].dtype:
         return n[0]
+    if n[0].dtype == "bool" and to in ("i8", "u8"):
+        return cast_to(n, n[0], to)
     widths = [dtypes.int_width(d) for d in (n[0].dtype, to)] if to else [None]
-    if None in widths or len({w[1] for w in widths if w is not None}) != 1:
-        n.refuse(f"the bits of {n[0].dtype} as {to or element_name(n.integer('to', 0))}; only integers of one width")
-    return cast_to(n, n[0], to)
+    if None not in widths and len({w[1] for w in widths if w is not None}) == 1:
+        return cast_to(n, n[0], to)  # of any width; it wraps
+    try:
+        return n.emit(e.Bitcast(to), n[0])
+    except (ShapeError, ValueError):
+        n.refuse(f"the bits of {n[0].dtype} as {to or element_name(n.integer('to', 0))}; only numbers of one width")
 
 
 def where(n: Node, version: int) -> Value:

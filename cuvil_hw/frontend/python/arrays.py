@@ -232,6 +232,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         tensor = self.tensor.to(torch_dtype(made))
         return Array(tensor.clone() if tensor is self.tensor else tensor, known, scalar=self.scalar)
 
+    def view(self, dtype: Any = None) -> Array:
+        """The same bits as another type; of another width, the last axis has fewer or more elements."""
+        if dtype is None:
+            return Array.of(self)
+        if isinstance(dtype, type) and issubclass(dtype, np.ndarray):
+            refuse("ndarray.view", "as another class of arrays isn't supported in a compiled function")
+        made = np.dtype(dtype)
+        known = None if self.known is None else np.asarray(self.known).view(made)
+        return Array(self.tensor.view(torch_dtype(made)), known, self.alive, self.scalar)
+
     def item(self, *index: int) -> Any:
         value = Array.of(self[index] if index else self.reshape(()))
         kind = {"b": bool, "f": float}.get(value.dtype.kind, int)

@@ -15,6 +15,13 @@
 
 namespace sycl {
 
+template <class To, class From> To bit_cast(const From& from) {
+    static_assert(sizeof(To) == sizeof(From), "bit_cast between types of different sizes");
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+
 class event {
 public:
     void wait() const {}

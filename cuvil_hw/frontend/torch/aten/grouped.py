@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts
 from cuvil_hw.frontend.torch.aten.index import within
@@ -125,18 +124,3 @@ def _pooled(e: Emitter, rows: Value, inside: Value, mode: int) -> Value:
     sizes = e.op(ew.Maximum(), reduced(e, rd.ReduceSum, e.cast(inside, "i64"), [1]),
                  e.splat(1, TensorType((bags,), "i64")))  # fmt: skip
     return e.op(ew.Div(), total, e.broadcast(e.reshape(e.cast(sizes, e.out.dtype), (bags, 1)), e.out.shape))
-
-
-@converts("view.dtype")
-def view_dtype(e: Emitter, x: Value, dtype: torch.dtype) -> Value:
-    """The same bits as another type of the same width: for integers, a conversion that wraps."""
-    was, now = e.type(x).dtype, e.out.dtype
-    if was == now:
-        return x
-    widths = [dtypes.int_width(d) for d in (was, now)]
-    if None in widths or len({w[1] for w in widths if w is not None}) != 1:
-        e.refuse(
-            f"the bits of {was} as {now}; only integers of one width can be taken so; use signbit, "
-            "copysign or ldexp, or give the model what view(dtype) makes as an input"
-        )
-    return e.cast(x, now)

@@ -1,6 +1,7 @@
 """Importing this module fills the table of ATen converters."""
 
 from cuvil_hw.frontend.torch.aten import (
+    bits,
     complex,
     composite,
     conv,
@@ -21,6 +22,7 @@ from cuvil_hw.frontend.torch.aten import (
 )
 
 __all__ = [
+    "bits",
     "complex",
     "composite",
     "conv",
