@@ -34,7 +34,7 @@ from cuvil_hw.ir.annotations import ANNOTATIONS, Comment, Dtype, Handle, Name, P
 _ARITH = (
     "addi subi muli divsi divui remsi remui floordivsi ceildivsi ceildivui andi ori xori shli shrsi shrui maxsi minsi "
     "maxui minui cmpi select extsi extui trunci index_cast addf subf mulf divf remf negf maximumf minimumf maxnumf "
-    "minnumf cmpf extf truncf sitofp uitofp fptosi fptoui"
+    "minnumf cmpf extf truncf sitofp uitofp fptosi fptoui bitcast"
 )
 _MATH = (
     "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf exp exp2 expm1 floor fma log log10 "
