@@ -58,7 +58,7 @@ bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
 	set -e; for bench in benchmarks/*.py; do $(BIN)/python "$$bench"; done
 
 captured: $(VENV)/.dev ## change what 500 random functions read from outside; none may be stale (ARGS='--seeds 50')
-	$(BIN)/python -m tests.unit.captured_random $(ARGS)
+	$(BIN)/python -m tests.support.captured_random $(ARGS)
 
 replay: $(VENV)/.dev ## compile fixed programs for every target and compare what is generated with a table (ARGS='--against main')
 	$(BIN)/python tools/replay.py $(ARGS)

@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 
 from cuvil_hw import ops
-from cuvil_hw.adapters.fpga import cost, fold
-from cuvil_hw.adapters.fpga.stage import Stage, classify
+from cuvil_hw.adapters.streaming.analysis import cost, fold
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.ir.program import Builder
+from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes import run_pipeline
-from cuvil_hw.schedule.graph import kernel_graph
 from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.types import TensorType
 

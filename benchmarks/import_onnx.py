@@ -19,7 +19,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from cuvil_hw.api import collecting_later, fuse, import_model, simplify
+from cuvil_hw.api import fuse, import_model
+from cuvil_hw.compile.collecting import collecting_later
+from cuvil_hw.compile.numbers import simplify
 from cuvil_hw.passes import run_pipeline
 
 CHANNELS, SIZE = 16, 8

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cuvil_hw.report.text import table
-from tests.conformance.quantized_networks import (
+from tests.support.quantized_networks import (
     CALIBRATION,
     NETWORKS,
     TEST,

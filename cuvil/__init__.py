@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cuvil_hw.accelerate import accelerate as accelerate
     from cuvil_hw.api import compile_all as compile_all
-    from cuvil_hw.check import check as check
-    from cuvil_hw.decorator import compile as compile
+    from cuvil_hw.entry.accelerate import accelerate as accelerate
+    from cuvil_hw.entry.check import check as check
+    from cuvil_hw.entry.decorator import compile as compile
     from cuvil_hw.errors import ArtifactError as ArtifactError
     from cuvil_hw.errors import BuildFailed as BuildFailed
     from cuvil_hw.errors import CuvilError as CuvilError
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from cuvil_hw.errors import ProfileError as ProfileError
     from cuvil_hw.errors import ToolNotFound as ToolNotFound
     from cuvil_hw.errors import Unsupported as Unsupported
+    from cuvil_hw.extent.constraint import Constraint as Constraint
+    from cuvil_hw.extent.dim import Dim as Dim
     from cuvil_hw.ops.custom import register_op as register_op
-    from cuvil_hw.profile import builtin_profiles as targets
     from cuvil_hw.runtime.dynamic import DynamicExecutable as DynamicExecutable
     from cuvil_hw.runtime.executable import Executable as Executable
-    from cuvil_hw.runtime.executable import load as load
-    from cuvil_hw.shapes.constraint import Constraint as Constraint
-    from cuvil_hw.shapes.dim import Dim as Dim
+    from cuvil_hw.runtime.load import load as load
+    from cuvil_hw.target.profile import builtin_profiles as targets
     from cuvil_hw.version import VERSION as __version__
 
 _WHERE = {
-    "accelerate": ("cuvil_hw.accelerate", "accelerate"),
-    "compile": ("cuvil_hw.decorator", "compile"),
+    "accelerate": ("cuvil_hw.entry.accelerate", "accelerate"),
+    "compile": ("cuvil_hw.entry.decorator", "compile"),
     "compile_all": ("cuvil_hw.api", "compile_all"),
-    "check": ("cuvil_hw.check", "check"),
-    "load": ("cuvil_hw.runtime.executable", "load"),
+    "check": ("cuvil_hw.entry.check", "check"),
+    "load": ("cuvil_hw.runtime.load", "load"),
     "Executable": ("cuvil_hw.runtime.executable", "Executable"),
     "DynamicExecutable": ("cuvil_hw.runtime.dynamic", "DynamicExecutable"),
-    "Dim": ("cuvil_hw.shapes.dim", "Dim"),
-    "Constraint": ("cuvil_hw.shapes.constraint", "Constraint"),
+    "Dim": ("cuvil_hw.extent.dim", "Dim"),
+    "Constraint": ("cuvil_hw.extent.constraint", "Constraint"),
     "register_op": ("cuvil_hw.ops.custom", "register_op"),
-    "targets": ("cuvil_hw.profile", "builtin_profiles"),
+    "targets": ("cuvil_hw.target.profile", "builtin_profiles"),
     "__version__": ("cuvil_hw.version", "VERSION"),
     **{
         name: ("cuvil_hw.errors", name)
@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(where[0]), where[1])
     except ModuleNotFoundError as e:
-        from cuvil_hw.api import needs_compiler
+        from cuvil_hw.errors import needs_compiler
 
         with needs_compiler(f"use cuvil.{name}"):
             raise e

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cuvil_hw.adapters.base import Adapter, IntegerWeights
-from cuvil_hw.build import BuildPlan
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_python, pip_install
-from cuvil_hw.frontend import opens_shapes
-from cuvil_hw.golden import golden
-from cuvil_hw.opt_level import at_level, level_of, searches
-from cuvil_hw.pack import Design, pack
-from cuvil_hw.precision import CONVERT, Precision, choose_precision, other_floats, quantized_dtypes
-from cuvil_hw.profile import Profile, builtin_profiles, load_profile
+from cuvil_hw.adapters.target_check import adapter_for
+from cuvil_hw.compile.collecting import collecting_later
+from cuvil_hw.compile.golden import golden
+from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
+from cuvil_hw.compile.open.pipeline import compile_model
+from cuvil_hw.compile.pack import Design, pack
+from cuvil_hw.compile.partition import Partition, split
+from cuvil_hw.compile.precision import choose_precision
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
+from cuvil_hw.extent.constraint import Constraint
+from cuvil_hw.frontend import load, load_open, opens_shapes
+from cuvil_hw.frontend.shared.state import keep_state
+from cuvil_hw.ir.legal import legal
+from cuvil_hw.ir.program import Program
+from cuvil_hw.lower.kernels import kernel_graph
+from cuvil_hw.ops.base import Op
+from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.quantize.fidelity import float_model
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
+from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
-from cuvil_hw.shapes.constraint import Constraint
-from cuvil_hw.target_check import adapter_for
+from cuvil_hw.target.opt_level import at_level, level_of, searches
+from cuvil_hw.target.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.types import TensorType
-
-if TYPE_CHECKING:
-    from cuvil_hw.ir.program import Program
-    from cuvil_hw.partition import Partition
 
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
@@ -53,19 +59,6 @@ STEPS = (
     "build",
     "pack",
 )
-
-
-@contextmanager
-def collecting_later() -> Iterator[None]:
-    """No garbage collection meanwhile: the objects of a compilation live until it ends, so that a collection in between
-    only costs time (0.2 s and more beside a loaded PyTorch)."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @collecting_later()
@@ -120,12 +113,8 @@ def compile(
     if opens_shapes(model, example_inputs, shapes, constraints):
         if state:
             raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim, and no constraints")
-        with needs_compiler("compile a model"):
-            from cuvil_hw.frontend import load_open
-            from cuvil_hw.shapes.pipeline import compile_model
-
-            opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
-            return compile_model(opened, profile, adapter, calibration, precision, interface, step)
+        opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
+        return compile_model(opened, profile, adapter, calibration, precision, interface, step, compile_program)
     program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     step("simplify")
     simplify(program)
@@ -227,8 +216,6 @@ def compile_program(
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
-    from cuvil_hw.ir.legal import legal
-    from cuvil_hw.quant.fidelity import float_model
 
     expected, fits = golden(parts.core), False
     while not fits:
@@ -266,19 +253,6 @@ def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
     return step
 
 
-@contextmanager
-def needs_compiler(purpose: str) -> Iterator[None]:
-    """Says what to install when the base install alone is there. Raises ToolNotFound."""
-    needs_python(purpose)
-    try:
-        yield
-    except ModuleNotFoundError as e:
-        package = (e.name or "").partition(".")[0]
-        if package not in ("xdsl", "ortools"):
-            raise
-        raise ToolNotFound(f"Python package {package}", purpose, pip_install("compiler")) from e
-
-
 def import_model(
     model: Any,
     example_inputs: Any,
@@ -289,11 +263,7 @@ def import_model(
     max_trips: int | None = None,
 ) -> Program:
     """The level1 program of a model, verified. Raises CuvilError, Unsupported, ToolNotFound."""
-    with needs_compiler("compile a model"):
-        from cuvil_hw.frontend import load
-        from cuvil_hw.frontend.state import keep_state
-
-        program = keep_state(load(model, example_inputs, shapes, constants, max_trips), state or {})
+    program = keep_state(load(model, example_inputs, shapes, constants, max_trips), state or {})
     # A file's own name for its model is cut; one that the caller gave is checked before.
     return replace(program, name=program.name[:MAX_NAME] if name is None else name)
 
@@ -305,72 +275,9 @@ def check_name(name: str | None) -> None:
         raise CuvilError(f"name is {given}; a program's name has 1 to {MAX_NAME} characters")
 
 
-def simplify(program: Program) -> None:
-    """Constants folded, what does nothing removed, batch norms in the weights of the layers before them."""
-    from cuvil_hw.passes import run_pipeline
-
-    run_pipeline(program, ["fold", "batch-norm"])
-
-
-def quantize(program: Program, precision: Precision, calibration: Any) -> Program:
-    """The program with quantize/dequantize pairs; as it is when there is nothing to quantize. Raises InputError."""
-    if precision.scheme is None:
-        return program
-    from cuvil_hw.quant.calibrate import Statistics, check_varies, collect, in_order, without_data
-    from cuvil_hw.quant.fidelity import fidelity
-    from cuvil_hw.quant.ptq import out_of_range, place
-
-    scheme = precision.scheme
-    if calibration is None:
-        calibration = without_data(program)
-    elif not isinstance(calibration, Statistics):
-        calibration = collect(program, in_order(calibration, program), histograms=scheme.needs_histograms)
-    if scheme.needs_data:
-        check_varies(program, calibration)
-    program.notes["precision"] = out_of_range(program, calibration, scheme)
-    pairs = place(program, calibration, scheme)
-    placed = pairs.program
-    if not quantized_dtypes(placed):
-        if other := other_floats(program):
-            raise CuvilError(f"{program.name} computes in {other}, and only f32 can be quantized; {CONVERT}")
-        raise CuvilError(
-            f"{program.name}: precision {precision.label} was asked for, but nothing in the model can be quantized "
-            "(it has no convolution, linear layer, sum or product); use precision='float32' where floats run"
-        )
-    placed.notes.update(program.notes)
-    placed.notes["quantization"] = fidelity(program, pairs, calibration, precision.label)
-    return placed
-
-
-def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:
-    """Statistics that serve every profile which quantizes; `calibration` as it is when none does. Raises InputError."""
-    from cuvil_hw.quant.calibrate import Statistics, collect, in_order
-
-    schemes = []
-    for profile in profiles:
-        # A precision that contradicts the model is the error of the target that it is chosen for.
-        with suppress(CuvilError):
-            schemes.append(choose_precision(program, precision, True, profile).scheme)
-    needed = [s for s in schemes if s is not None]
-    if isinstance(calibration, Statistics) or not needed:
-        return calibration
-    return collect(program, in_order(calibration, program), histograms=any(s.needs_histograms for s in needed))
-
-
-def make_integer(program: Program, precision: Precision, integer_weights: bool = False) -> None:
-    """Pairs around ops become integer ops with accumulators as narrow as the weights allow; weights kept as integers
-    in a float program become floats, unless the target takes `integer_weights` beside floats."""
-    from cuvil_hw.passes import run_pipeline
-
-    kept = ["integer-weights"] if integer_weights else []
-    run_pipeline(program, ["integerize", "accumulators", *kept] if precision.quantized else [*kept, "fold-dequantize"])
-
-
 def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
     """What the target refuses or would rather not run at the borders of the program runs on the processor. Raises
     Unsupported."""
-    from cuvil_hw.ops.base import Op
-    from cuvil_hw.partition import split
 
     def refuses(op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> str | None:
         return adapter.refuses(op, inputs, outputs, profile)
@@ -380,8 +287,6 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
 
 def fuse(core: Program, together: bool = True) -> KernelGraph:
     """Composite ops expanded, every op in one group (`together`: with others), every group a kernel. Changes `core`."""
-    from cuvil_hw.passes import run_pipeline
-    from cuvil_hw.schedule.graph import kernel_graph
 
     run_pipeline(core, ["decompose", "fold", "fuse" if together else "separate"])
     return kernel_graph(core)
@@ -414,8 +319,6 @@ def choose(kernels: Sequence[KernelChoices], profile: Profile, overhead: Mapping
         try:
             return solver.choose(kernels, profile.axes, target=profile.name, objective=objective, fixed=overhead)
         except DoesNotFit:
-            from cuvil_hw.schedule.diagnose import does_not_fit
-
             others = {
                 p.name: p.axes for p in builtin_profiles() if p.adapter == profile.adapter and p.name != profile.name
             }

@@ -49,7 +49,7 @@ def _float(name: str, container: npt.DTypeLike, work: str, onnx: str, torch: str
 
 
 def _int(signed: bool, bits: int) -> Dtype:
-    """The record of an integer. Where it fills its container it has C99's type of fixed width, and OpenCL's (1.2, 6.1.1:
+    """The record of an integer. Where it fills its container it has C99's type of fixed width, and OpenCL's (6.1.1:
     char 8, short 16, int 32, long 64 bits on every device)."""
     box = next(c for c in (8, 16, 32, 64) if bits <= c)
     u, name = "" if signed else "u", f"{'i' if signed else 'u'}{bits}"

@@ -68,8 +68,8 @@ def _bytes_changed(draw: random.Random, data: bytes) -> bytes:
 
 
 def check(data: bytes, folder: Path) -> None:
+    from cuvil_hw.adapters.target_check import adapter_for, check_file
     from cuvil_hw.cli.output import read_arrays
-    from cuvil_hw.target_check import adapter_for, check_file
 
     if data[:1] == b"P":
         path = folder / "p.yaml"

@@ -58,7 +58,7 @@ def case(seed: int, n: int) -> bytes:
 
 def check(data: bytes, folder: Path) -> None:
     """As a user would: `check` for two targets, which imports, quantizes and schedules without running a tool."""
-    from cuvil_hw.check import check as look
+    from cuvil_hw.entry.check import check as look
 
     path = folder / "m.onnx"
     path.write_bytes(data)

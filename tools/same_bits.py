@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import cuvil  # noqa: E402
-from cuvil_hw.ir.program import ConstantStore, Program, evaluate, parse  # noqa: E402
+from cuvil_hw.contract.constants import ConstantStore  # noqa: E402
+from cuvil_hw.ir.program import Program, evaluate, parse  # noqa: E402
 from cuvil_hw.report.text import table  # noqa: E402
 from cuvil_hw.types import TensorType  # noqa: E402
 from examples import digits_zynq  # noqa: E402

@@ -79,7 +79,7 @@ def main() -> None:
     zynq = sources(adapters / "zynq")
     beside(
         "streaming FPGA targets",
-        sum(map(code_lines, sources(adapters / "fpga"))),
+        sum(map(code_lines, sources(adapters / "streaming"))),
         {
             "zynq, design": sum(code_lines(path) for path in zynq if path.stem not in BOARD),
             "zynq, board": sum(code_lines(path) for path in zynq if path.stem in BOARD),

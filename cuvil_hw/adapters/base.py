@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from cuvil_hw.build import BuildPlan
-from cuvil_hw.profile import Profile
-from cuvil_hw.runtime.device import Array, Device
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Array, Device
+from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from cuvil_hw.ops.base import Op
-    from cuvil_hw.types import TensorType
 
 # What a setting of a profile may be: one of some values, or anything of a type. Numbers are above 0.
 SettingKind = tuple[str | int, ...] | type[str] | type[int] | type[float] | type[bool] | type[tuple[object, ...]]

@@ -14,7 +14,7 @@ from cuvil_hw.cli.output import console, print_json, read_arrays, show_table
 from cuvil_hw.cli.several import complete_targets, targets_of
 
 if TYPE_CHECKING:
-    from cuvil_hw.check import Check, Coverage
+    from cuvil_hw.entry.check import Check, Coverage
     from cuvil_hw.types import TensorType
 
 
@@ -52,11 +52,11 @@ def check_model(
 
     Example: cuvil check kws.onnx --target pynq-z2,cpu
     """
-    from cuvil_hw.api import needs_compiler
     from cuvil_hw.cli.compile import parse_constant, parse_pair, parse_shape
+    from cuvil_hw.errors import needs_compiler
 
     with needs_compiler("check a model"):
-        from cuvil_hw.check import check
+        from cuvil_hw.entry.check import check
     data = read_arrays(calibration) if calibration is not None else None
     opened = open_model(model, example, data, trust)
     found = check(

@@ -45,7 +45,7 @@ def compare(
 
     Example: cuvil compare kws.onnx --target pynq-z2,cpu,h100 --input x.npy --labels labels.npy
     """
-    from cuvil_hw.report import compare as side_by_side
+    from cuvil_hw.entry import compare as side_by_side
     from cuvil_hw.runtime import artifact
     from cuvil_hw.runtime.executable import Executable
 

@@ -155,7 +155,7 @@ def compile_several(
     opened: Opened, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool
 ) -> None:
     """Write an artifact for each target and show them side by side."""
-    from cuvil_hw.report import compare
+    from cuvil_hw.entry import compare
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def compile_several(
 def write_sources(executable: Executable | DynamicExecutable, folder: Path) -> list[str]:
     """Write the generated sources of a program below `folder`, made if need be, those of each size in a folder of its
     own; returns their names."""
-    from cuvil_hw.build import write_files
+    from cuvil_hw.contract.build import write_files
     from cuvil_hw.runtime.artifact import SOURCES
     from cuvil_hw.runtime.executable import Executable
 

@@ -15,7 +15,7 @@ import typer
 
 from cuvil_hw.cli.output import console, print_json, show_table
 from cuvil_hw.errors import CuvilError, pip_install
-from cuvil_hw.profile import usual_profile
+from cuvil_hw.target.profile import usual_profile
 from cuvil_hw.version import VERSION
 
 # (program, what it is for, what installs it)
@@ -108,12 +108,13 @@ def tools() -> list[Finding]:
 
 def adapters() -> list[Finding]:
     """Every adapter, imported and made: whether one can compile for its targets here."""
-    from cuvil_hw.runtime import registry
+    from cuvil_hw.adapters.registry import load_adapter
+    from cuvil_hw.contract import registry
 
     found = []
     for plugin in registry.plugins(registry.ADAPTERS):
         try:
-            registry.load_adapter(plugin.name)
+            load_adapter(plugin.name)
         except Exception as e:  # of a plug-in: whatever its code raises
             text, _, remedy = _said(e).partition("; ")
             remedy = remedy or f"repair or remove package {plugin.package}"
@@ -129,8 +130,8 @@ def _said(error: Exception) -> str:
 
 def devices() -> list[Finding]:
     """Every adapter's devices, asked whether they can run programs here."""
-    from cuvil_hw.pack import profile_data
-    from cuvil_hw.runtime import registry
+    from cuvil_hw.compile.pack import profile_data
+    from cuvil_hw.contract import registry
 
     found = []
     for adapter in dict.fromkeys(p.name for p in registry.plugins(registry.DEVICES)):
@@ -149,8 +150,8 @@ def devices() -> list[Finding]:
 
 def _interfaces(adapter: str) -> tuple[str, ...]:
     """Those that the adapter has; all when it can't be asked, as on a board without the compiler."""
-    from cuvil_hw.runtime import registry
+    from cuvil_hw.adapters.registry import load_adapter
 
     with suppress(Exception):  # `adapters` has said what is wrong with it
-        return registry.load_adapter(adapter).interfaces
+        return load_adapter(adapter).interfaces
     return INTERFACES

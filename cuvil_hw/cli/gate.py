@@ -13,7 +13,7 @@ import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array, show_table
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.quoting import visible
+from cuvil_hw.errors.quoting import visible
 from cuvil_hw.report.file import write_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def gate(
 
     Example: cuvil test kws.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7 --junit out.xml
     """
-    from cuvil_hw.runtime.executable import Executable, load
+    from cuvil_hw.runtime.executable import Executable
+    from cuvil_hw.runtime.load import load
 
     if (labels is None) != (min_accuracy is None):
         raise typer.BadParameter("--labels and --min-accuracy go together")

@@ -31,7 +31,7 @@ def draw(
     check_outputs([output], [model])
     if model.suffix == ".cuvil":
         from cuvil_hw.runtime import artifact
-        from cuvil_hw.runtime.executable import program_in
+        from cuvil_hw.runtime.load import program_in
 
         executable = program_in(artifact.read(model))
         if not executable.ir:

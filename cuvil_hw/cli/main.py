@@ -128,7 +128,7 @@ def _logging(verbose: int) -> Iterator[None]:
     if not verbose:
         yield
         return
-    from cuvil_hw.quoting import lines
+    from cuvil_hw.errors.quoting import lines
 
     class Safe(logging.Formatter):
         """Names of models stand in messages: nothing in them controls the terminal."""

@@ -31,7 +31,7 @@ def run_passes(
 
     Example: cuvil opt model.mlir --pass fold --pass fuse
     """
-    from cuvil_hw.api import needs_compiler
+    from cuvil_hw.errors import needs_compiler
 
     with needs_compiler("run passes"):
         from cuvil_hw.ir.program import parse

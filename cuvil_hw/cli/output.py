@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.quoting import lines, shell, visible
+from cuvil_hw.errors.quoting import lines, shell, visible
 from cuvil_hw.report import text
 
 

@@ -21,7 +21,7 @@ def show_report(
     Example: cuvil report kws.cuvil --html kws.html
     """
     from cuvil_hw.runtime import artifact
-    from cuvil_hw.runtime.executable import program_in
+    from cuvil_hw.runtime.load import program_in
 
     check_outputs([html], [program])
     report = program_in(artifact.read(program)).report

@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array
+from cuvil_hw.contract.device import Port
 from cuvil_hw.report import words
-from cuvil_hw.runtime.device import Port
 from cuvil_hw.runtime.inputs import bind
 from cuvil_hw.runtime.open_program import OpenPort
 
@@ -40,7 +40,7 @@ def run_program(
 
     Example: cuvil run kws.cuvil --input x.npy -o y.npy
     """
-    from cuvil_hw.runtime.executable import load
+    from cuvil_hw.runtime.load import load
 
     if output is not None and output.suffix not in (".npy", ".npz") and (output.is_file() or not output.exists()):
         raise typer.BadParameter(f"{output}: a result is written as .npy, or .npz when there are several")

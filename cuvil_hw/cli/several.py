@@ -32,7 +32,7 @@ def targets_of(text: str) -> list[str]:
 
 def complete_targets(incomplete: str) -> list[str]:
     """For a shell: `a,b,` with every target that comes with Cuvil."""
-    from cuvil_hw.profile import builtin_profiles
+    from cuvil_hw.target.profile import builtin_profiles
 
     before, comma, last = incomplete.rpartition(",")
     names = [name for p in builtin_profiles() for name in (p.name, *p.aliases)]

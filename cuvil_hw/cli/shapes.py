@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.shapes.constraint import parse_expr
-from cuvil_hw.shapes.dim import Dim, Open
+from cuvil_hw.extent.constraint import parse_expr
+from cuvil_hw.extent.dim import Dim, Open
 
 FEW = 8  # programs
 _BY_AXIS = re.compile(r"(.+)\[(\d+)\]\Z")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cuvil_hw.adapters.target_check import check_file
 from cuvil_hw.cli.output import console, print_json, show_table
-from cuvil_hw.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.report import words
-from cuvil_hw.target_check import check_file
+from cuvil_hw.target.profile import Profile, builtin_profiles, load_profile
 
 app = typer.Typer(help="List, show and check targets.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -8,11 +8,11 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cuvil_hw.contract.imported import imported_class, is_instance
 from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
-from cuvil_hw.imported import imported_class, is_instance
 
 if TYPE_CHECKING:
-    from cuvil_hw.frontend.open_model import OpenModel
+    from cuvil_hw.frontend.shared.open_model import OpenModel
     from cuvil_hw.ir.program import Program
 
 _ACCEPTED = (
@@ -88,7 +88,7 @@ def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
 def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any) -> bool:
     """Whether a compilation is for open shapes: dimensions or constraints are given, or the model is an
     ExportedProgram with symbolic sizes that nothing fixes."""
-    from cuvil_hw.shapes.spec import is_open
+    from cuvil_hw.extent.spec import is_open
 
     if is_open(shapes) or constraints:
         return True

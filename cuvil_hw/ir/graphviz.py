@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from cuvil_hw.errors.quoting import visible
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.quoting import visible
 from cuvil_hw.report import graph as picture
 from cuvil_hw.report.graph import Edge, Graph, Node
 from cuvil_hw.report.words import in_the_model

@@ -45,9 +45,9 @@ from xdsl.utils.exceptions import VerifyException
 from cuvil_hw import dtypes
 from cuvil_hw import ops as _ops  # noqa: F401  (fills the registry)
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.extent.domain import show
+from cuvil_hw.extent.size import Size, of
 from cuvil_hw.ops import base
-from cuvil_hw.shapes.domain import show
-from cuvil_hw.shapes.size import Size, of
 from cuvil_hw.types import TensorType
 
 PREFIX = "cuvil.level1."

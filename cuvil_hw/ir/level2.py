@@ -31,6 +31,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir.annotations import ANNOTATIONS, Dtype
+from cuvil_hw.ir.level1 import element_type
 
 
 @irdl_attr_definition
@@ -313,8 +314,6 @@ def dialect() -> Dialect:
 
 def signless(dtype: str) -> Any:
     """Level2 element type of a dtype: floats as they are, integers signless (signedness is in the ops), bool as i1."""
-    from cuvil_hw.ir.level1 import element_type
-
     if dtype == "index":
         return IndexType()
     width = dtypes.int_width(dtype)

@@ -3,7 +3,6 @@ one."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,8 @@ from xdsl.ir import Region as MlirRegion
 from xdsl.parser import Parser
 
 from cuvil_hw import dtypes
+from cuvil_hw.contract.calling import PLAIN, Calling, Guard, Range
+from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.callers import Region, callers_elements, whole
@@ -27,7 +28,6 @@ from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
 from cuvil_hw.ops.elementwise import LogicalNot
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
 from cuvil_hw.ops.shape import BroadcastTo, Gather
-from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -41,37 +41,6 @@ def _ascending(taken: range) -> tuple[int, int, int]:
     """Start, count and step of the same indices, smallest first."""
     up = taken if taken.step > 0 else taken[::-1]
     return up.start, len(up), up.step
-
-
-class ConstantStore(Mapping[str, Array]):
-    """Arrays by digest of dtype, shape and bytes; equal constants are stored once. Append-only, arrays are
-    read-only."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, Array] = {}
-
-    def add(self, array: Array, dtype: str) -> str:
-        """Store `array` (cast to the container of `dtype` by the caller) and return its digest."""
-        data = np.array(array, dtype=dtypes.to_numpy(dtype), order="C", copy=True)
-        state = hashlib.sha256(f"{dtype}{data.shape}".encode())
-        state.update(data.reshape(-1).view(np.uint8).data)
-        digest = state.hexdigest()[:32]
-        data.setflags(write=False)
-        self._arrays.setdefault(digest, data)
-        return digest
-
-    def __getitem__(self, digest: str) -> Array:
-        if digest not in self._arrays:
-            raise CuvilError(
-                f"constant {digest} is not in the store; the IR text and its weights don't belong together"
-            )
-        return self._arrays[digest]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
 
 
 @dataclass(frozen=True)

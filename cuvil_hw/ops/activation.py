@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw.ir.expr import Expr, binary, const, select, unary
-from cuvil_hw.ir.scalar import erf
+from cuvil_hw.expr.nodes import Expr, binary, const, select, unary
+from cuvil_hw.expr.scalar import erf
 from cuvil_hw.ops.base import Array
 from cuvil_hw.ops.elementwise import _Unary, check_dtype
 from cuvil_hw.types import TensorType

@@ -39,7 +39,7 @@ class Op:
     optional) and returns one value, or a tuple for several results.
 
     `infer(*TensorType)`: result types; raises ShapeError. `evaluate(*ndarray)`: the meaning; operands already have
-    valid types. `compute(*Tensor)`: the same as index → scalar functions (see ir/expr.py); ops without loops of their
+    valid types. `compute(*Tensor)`: the same as index → scalar functions (expr/nodes.py); ops without loops of their
     own give `decompose` instead and leave `compute` out.
     """
 
@@ -160,7 +160,7 @@ def infer(op: Op, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
 
 def too_large(kind: TensorType) -> str:
     """Why no tensor can have this type, in words; "" when one can."""
-    # Extents may be open dimensions (shapes/size.py); a limit is no property of theirs, so their numbers are compared.
+    # Extents may be open dimensions (extent/size.py); a limit is no property of theirs, so their numbers are compared.
     size = prod(map(int, kind.shape)) * dtypes.to_numpy(kind.dtype).itemsize
     if size <= MOST_BYTES:
         return ""

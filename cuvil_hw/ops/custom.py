@@ -17,7 +17,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.expr import Tensor
+from cuvil_hw.expr.nodes import Tensor
 from cuvil_hw.ops.base import Array, Op, ShapeError, as_tuple, attributes, registry
 from cuvil_hw.types import TensorType
 
@@ -89,7 +89,7 @@ def register_op(
     `name`: in the IR, lower case. Each function takes one argument per operand and the attributes by name:
     `shape(*TensorType)` → TensorType or a tuple of them, raises anything to refuse; `reference(*ndarray)` → arrays of
     exactly those types: the definition; and one of `lowering(*Tensor)` → Tensor, the same as index → scalar expression
-    (cuvil_hw.ir.expr), and `decomposition(emit, *values)` → value, the same in other ops by `emit.op`.
+    (cuvil_hw.expr.nodes), and `decomposition(emit, *values)` → value, the same in other ops by `emit.op`.
     `attributes`: default values by name (int, float, bool, str, tuple of ints or floats), or such a type for one that
     must be given. `version`: of the op's schema; a model, an IR text or an artifact with another one is refused.
     `elementwise`: it reads its data at the index of its result only, and may fuse. `pointwise`: it is elementwise and

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Tensor, binary, bitcast, cast, const, select, unary
-from cuvil_hw.ir.scalar import on_arrays
+from cuvil_hw.expr.nodes import Expr, Tensor, binary, bitcast, cast, const, select, unary
+from cuvil_hw.expr.scalar import on_arrays
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.types import TensorType
 

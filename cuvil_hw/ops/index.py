@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import (
+from cuvil_hw.expr.nodes import (
     Expr,
     Iter,
     Reduce,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, lookup, saturate, select, unary
+from cuvil_hw.expr.nodes import Expr, Tensor, binary, cast, const, lookup, saturate, select, unary
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.ops.rounding import MODES, NEAREST, round_expr, rounded, shift_expr, shifted
 from cuvil_hw.types import TensorType

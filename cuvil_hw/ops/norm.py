@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, unary
+from cuvil_hw.expr.nodes import Expr, Tensor, binary, cast, unary
 from cuvil_hw.ops.base import Array, Emit, Op
 from cuvil_hw.ops.binary import Add, Div, Mul, Sub
 from cuvil_hw.ops.elementwise import Sqrt, check_dtype, work_dtype, working

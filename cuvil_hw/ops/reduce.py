@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import (
+from cuvil_hw.expr.nodes import (
     Expr,
     Iter,
     Reduce,
@@ -25,12 +25,12 @@ from cuvil_hw.ir.expr import (
     select,
     unary,
 )
+from cuvil_hw.extent.size import broadcast
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
 from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
 from cuvil_hw.ops.nn import checked, contract, largest, lowest, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
-from cuvil_hw.shapes.size import broadcast
 from cuvil_hw.types import TensorType
 
 

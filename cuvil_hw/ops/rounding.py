@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cuvil_hw.ir.expr import Expr, binary, const, select, unary
+from cuvil_hw.expr.nodes import Expr, binary, const, select, unary
 from cuvil_hw.ops.base import Array
 
 MODES = ("half_even", "half_up", "half_away", "half_zero", "floor", "ceil", "to_zero", "away", "sign")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Tensor, binary, cast, const, reduce, reduction, select, unary
+from cuvil_hw.expr.nodes import Expr, Tensor, binary, cast, const, reduce, reduction, select, unary
 from cuvil_hw.ops.base import Array, Op
 from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
 from cuvil_hw.types import TensorType

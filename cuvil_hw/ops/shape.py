@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr, Tensor, all_of, binary, cast, const, index, inside, select
+from cuvil_hw.expr.nodes import Expr, Tensor, all_of, binary, cast, const, index, inside, select
+from cuvil_hw.extent.size import stretches
 from cuvil_hw.ops.base import Array, Op, ShapeError
-from cuvil_hw.shapes.size import stretches
 from cuvil_hw.types import TensorType
 
 

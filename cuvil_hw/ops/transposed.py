@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import (
+from cuvil_hw.expr.nodes import (
     Expr,
     Reduce,
     State,
@@ -27,7 +27,7 @@ from cuvil_hw.ir.expr import (
 )
 from cuvil_hw.ops.base import Array, Op
 from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
-from cuvil_hw.ops.nn import _Window, positions, taps
+from cuvil_hw.ops.nn import MaxPool, _Window, positions, taps
 from cuvil_hw.types import TensorType
 
 
@@ -130,8 +130,6 @@ class MaxPoolPositions(_Window):
     column_major: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
-        from cuvil_hw.ops.nn import MaxPool
-
         pool = MaxPool(self.kernel, self.strides, self.pads, self.dilations)
         return TensorType(pool.infer(x).shape, "i64")
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.expr import Expr as Expression
-from cuvil_hw.ir.expr import Reduce, State, Tensor, binary, cast, reduction, select, unary
+from cuvil_hw.expr.nodes import Expr as Expression
+from cuvil_hw.expr.nodes import Reduce, State, Tensor, binary, cast, reduction, select, unary
 from cuvil_hw.ops.base import Array, Op
 from cuvil_hw.ops.index import nearest
 from cuvil_hw.types import TensorType

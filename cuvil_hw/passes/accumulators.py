@@ -26,7 +26,7 @@ from cuvil_hw.ops.reduce import MatMul, ReduceMax, ReduceMin, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
 from cuvil_hw.passes.edit import const_array, insert, mnemonic, replace, walk
 from cuvil_hw.passes.layers import layer_bounds
-from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator, window_bounds
+from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator, window_bounds
 
 Ranges = dict[SSAValue, Interval]
 _SAME = (Reshape, Transpose, Slice, BroadcastTo, Gather, MaxPool, ReduceMax, ReduceMin)

@@ -31,9 +31,9 @@ from cuvil_hw.ops.integer import Quantize, Rescale
 from cuvil_hw.ops.rounding import TRANSLATES
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes.edit import Array, Inserter, insert, owner, producer, replace, static_array
+from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator
+from cuvil_hw.passes.quantize.requantize import Channel, Exact, allowed, exact, guard_bits, refused, requantize
 from cuvil_hw.passes.real import Real, quantizer, real
-from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator
-from cuvil_hw.quant.requantize import Channel, Exact, allowed, exact, guard_bits, refused, requantize
 
 ARITHMETIC = (Add, Sub, Mul)  # with an integer form
 LINEAR = (Add, Sub, Mul, Div, Neg)

@@ -14,8 +14,8 @@ from cuvil_hw.ops.binary import Mul
 from cuvil_hw.ops.integer import Dequantize, Rescale
 from cuvil_hw.passes.batch_norm import per_channel
 from cuvil_hw.passes.edit import insert, mnemonic, replace, users
+from cuvil_hw.passes.quantize.arithmetic import Interval, accumulator
 from cuvil_hw.passes.real import quantizer, real
-from cuvil_hw.quant.arithmetic import Interval, accumulator
 
 
 def scaled(program: Program, operation: level1.TensorOp) -> bool:

@@ -25,8 +25,8 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Quantize
 from cuvil_hw.passes import affine, arithmetic, dead, fold, layers, matmul, move, table
 from cuvil_hw.passes.edit import insert, replace, until_stable, users
+from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS
 from cuvil_hw.passes.real import quantizer, real
-from cuvil_hw.quant.arithmetic import MAX_ACCUMULATOR_BITS
 
 
 def run(program: Program) -> None:

@@ -23,8 +23,8 @@ from cuvil_hw.ops.nn import AvgPool, Conv, Linear, SumPool
 from cuvil_hw.ops.reduce import MatMul, ReduceMean, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
 from cuvil_hw.passes.edit import const_array, insert, replace, static_array
+from cuvil_hw.passes.quantize.arithmetic import Interval, accumulator, dot_bounds, window_bounds
 from cuvil_hw.passes.real import Real, real
-from cuvil_hw.quant.arithmetic import Interval, accumulator, dot_bounds, window_bounds
 
 LAYERS = (Conv, Linear, MatMul)  # with an integer form
 SUMS = (AvgPool, ReduceMean, ReduceSum)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuvil_hw.quoting import xml
+from cuvil_hw.errors.quoting import xml
 from cuvil_hw.report import words
 
 # Units of the viewBox, about pixels at full width.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from cuvil_hw.contract.files import replace
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.runtime.files import replace
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """The file at `path` gets this content, at once (runtime/files.py). Raises CuvilError (no such folder, no
+    """The file at `path` gets this content, at once (contract/files.py). Raises CuvilError (no such folder, no
     permission, disk full)."""
     try:
         replace(path, data)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from cuvil_hw.quoting import xml
+from cuvil_hw.errors.quoting import xml
 
 KINDS = ("input", "op", "group", "host", "output")
 

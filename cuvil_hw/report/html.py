@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuvil_hw.quoting import xml
+from cuvil_hw.errors.quoting import xml
 from cuvil_hw.report import text, words
 from cuvil_hw.report.bars import cycles_chart, resource_chart
 from cuvil_hw.report.graph import Graph, to_svg

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cuvil_hw.errors.quoting import xml
+from cuvil_hw.report import html, text
+from cuvil_hw.report.file import write_text
+
 SCHEMA = "cuvil-report/1"
 
 
@@ -17,27 +21,19 @@ class Report(dict[str, Any]):
 
     def text(self, width: int = 80) -> str:
         """Plain text; `width`: of its tables, in characters."""
-        from cuvil_hw.report.text import render
-
-        return render(self, width)
+        return text.render(self, width)
 
     def html(self, command: str = "") -> str:
         """One self-contained HTML document. Its foot says with which version and on which day it was made (as of
         $SOURCE_DATE_EPOCH, where that is set), and by which `command`."""
-        from cuvil_hw.report.html import render
-
-        return render(self, command)
+        return html.render(self, command)
 
     def save_html(self, path: str | Path, command: str = "") -> None:
         """Write the HTML file; what was there stays until the new one is whole. Raises CuvilError."""
-        from cuvil_hw.report.file import write_text
-
         write_text(path, self.html(command))
 
     def _repr_html_(self) -> str:
         """For notebooks: the document in a frame of its own, so that its style stays inside."""
-        from cuvil_hw.quoting import xml
-
         if "schema" not in self:  # an artifact without a report
             return "<p>no report</p>"
         return f'<iframe sandbox style="width:100%;height:40em;border:0" srcdoc="{xml(self.html())}"></iframe>'

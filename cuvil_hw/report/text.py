@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuvil_hw.quoting import lines, visible
+from cuvil_hw.errors.quoting import lines, visible
 from cuvil_hw.report import words
 
 # Converters make node names of hundreds of characters.

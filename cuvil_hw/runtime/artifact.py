@@ -36,11 +36,11 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.build import check_paths, write_files
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.build import check_paths, write_files
+from cuvil_hw.contract.device import Array
+from cuvil_hw.contract.files import replace
 from cuvil_hw.errors import ArtifactError, CuvilError
-from cuvil_hw.runtime import canonical
-from cuvil_hw.runtime.device import Array
-from cuvil_hw.runtime.files import replace
 from cuvil_hw.runtime.manifest import FORMAT, FORMAT_VERSION, Manifest, Member, from_json, to_json
 
 MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"

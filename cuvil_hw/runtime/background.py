@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from cuvil_hw import build
+from cuvil_hw.contract import build
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime.forks import Turn
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.calling import PLAIN
 from cuvil_hw.errors import ArtifactError
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import canonical
 from cuvil_hw.runtime.artifact import PROGRAMS, WEIGHT_INDEX, WEIGHTS, Artifact
-from cuvil_hw.runtime.calling import PLAIN
 from cuvil_hw.runtime.host import HostProgram
 
 OPEN, ACCELERATED = "open", "accelerated"  # owners: programs of a model with open shapes; of an accelerated model

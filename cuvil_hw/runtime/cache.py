@@ -27,9 +27,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from cuvil_hw.build import BuildPlan, write_files
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.build import BuildPlan, write_files
 from cuvil_hw.errors import CuvilError, ToolNotFound
-from cuvil_hw.runtime import canonical
 from cuvil_hw.version import VERSION
 
 ENTRY = "entry.json"

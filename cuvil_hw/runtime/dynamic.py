@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cuvil_hw.contract.device import Array, Port
 from cuvil_hw.errors import CuvilError, DeviceError, InputError
-from cuvil_hw.quoting import visible, xml
+from cuvil_hw.errors.quoting import visible, xml
+from cuvil_hw.extent.domain import bind
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.artifact import Artifact
-from cuvil_hw.runtime.device import Array, Port
 from cuvil_hw.runtime.executable import Executable, Run
 from cuvil_hw.runtime.gate import Gate
 from cuvil_hw.runtime.inputs import as_array, is_tensor, to_tensor
 from cuvil_hw.runtime.open_program import OpenPort, OpenProgram, pack, unpack
 from cuvil_hw.runtime.split import cut, join, parts
-from cuvil_hw.shapes.domain import bind
 
 # Programs compiled on demand that are kept; the one used longest ago goes. Its build stays in the cache on disk.
 KEEP = 16

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cuvil_hw.contract.device import Array, Port
 from cuvil_hw.errors import InputError
-from cuvil_hw.runtime.device import Array, Port
 from cuvil_hw.runtime.inputs import as_array
 
 if TYPE_CHECKING:

@@ -16,23 +16,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuvil_hw import dtypes
+from cuvil_hw.contract import calling, canonical, registry, signature
+from cuvil_hw.contract.device import Array, DeviceProgram, Loaded, Port
+from cuvil_hw.contract.record import seal
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
-from cuvil_hw.quoting import visible, xml
+from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import calling, canonical, evaluation, forks, registry, signature
+from cuvil_hw.runtime import evaluation, forks
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.bundle import ACCELERATED
-from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.runtime.evaluation import Evaluation
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
 from cuvil_hw.runtime.inputs import as_array, bind, check_apart, check_writable, is_tensor, to_tensor, write_back
 from cuvil_hw.runtime.opened import Opened
-from cuvil_hw.runtime.record import seal
 from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
-    from cuvil_hw.runtime.dynamic import DynamicExecutable
+    pass
 
 # What reading settings of another shape raises. Only the adapter knows the shape of "profile" and "info".
 _NOT_WHAT_IT_WROTE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -48,29 +49,6 @@ class Run:
     samples: int
     device_seconds: float
     counters: Mapping[str, Mapping[str, int]]
-
-
-def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in a `.cuvil` file, on the device called `interface` ("hw", "sim", "null"; None: the one that the
-    artifact names). Every byte of the file is verified first. A program with open shapes has those sizes that were
-    compiled when it was saved.
-
-    An artifact is code: opening a device other than "null" loads its library or compiles and runs its sources. Load
-    only what comes from somebody you would run a program of; docs/security.md says what executes nothing.
-
-    Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
-    executable = program_in(container.read(path), interface)
-    executable.open()
-    return executable
-
-
-def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in an artifact, its device not opened: nothing of it is executed until it is opened or called.
-    Raises ArtifactError."""
-    from cuvil_hw.runtime.dynamic import restore
-    from cuvil_hw.runtime.open_program import is_open
-
-    return restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)
 
 
 class Executable:

@@ -14,11 +14,11 @@ import numpy as np
 
 import cuvil_hw.ops  # noqa: F401  (fills the registry of ops)
 from cuvil_hw import dtypes
+from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.expr import Load, Reduce, parallel, placeholder
-from cuvil_hw.ir.traverse import walk
+from cuvil_hw.expr.nodes import Load, Reduce, parallel, placeholder
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ops.base import Op, as_tuple, evaluate, from_json, infer, to_json
-from cuvil_hw.runtime.device import Array
 from cuvil_hw.types import TensorType
 
 

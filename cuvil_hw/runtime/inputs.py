@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
+from cuvil_hw.contract.device import Array, Port
+from cuvil_hw.contract.imported import is_instance
 from cuvil_hw.errors import InputError
-from cuvil_hw.imported import is_instance
-from cuvil_hw.runtime.device import Array, Port
 
 _TooHard = getattr(np, "exceptions", np).TooHardError  # NumPy 1.25 gave errors a module of their own
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
-from cuvil_hw.runtime import canonical, signature
-from cuvil_hw.runtime.calling import PLAIN, Calling, Guard, Range, State, Write
-from cuvil_hw.runtime.device import Port
+from cuvil_hw.contract import canonical, signature
+from cuvil_hw.contract.calling import PLAIN, Calling, Guard, Range, State, Write
+from cuvil_hw.contract.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.version import VERSION
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.contract.device import Array, DeviceProgram
 
 
 class NullLoaded:

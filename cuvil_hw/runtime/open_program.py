@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuvil_hw.errors import ArtifactError, CuvilError
+from cuvil_hw.extent.constraint import Constraint, parse_expr
+from cuvil_hw.extent.dim import Dim
+from cuvil_hw.extent.domain import Domain, Shape, as_expr, show
+from cuvil_hw.extent.polynomial import symbol
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import bundle
 from cuvil_hw.runtime.artifact import Artifact
-from cuvil_hw.shapes.constraint import Constraint, parse_expr
-from cuvil_hw.shapes.dim import Dim
-from cuvil_hw.shapes.domain import Domain, Shape, as_expr, show
-from cuvil_hw.shapes.expr import symbol
 
 UNKNOWN = "?"  # an extent of an output that nobody can tell beforehand
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from cuvil_hw.contract.device import Loaded
 from cuvil_hw.errors import DeviceError
-from cuvil_hw.runtime.device import Loaded
 from cuvil_hw.runtime.gate import Gate
 from cuvil_hw.runtime.scratch import Scratch
 

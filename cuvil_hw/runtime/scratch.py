@@ -12,6 +12,7 @@ import weakref
 from pathlib import Path
 
 from cuvil_hw.errors import CuvilError, DeviceError
+from cuvil_hw.runtime.cache import root
 
 
 class Scratch:
@@ -56,8 +57,6 @@ def _temporary() -> Path:
 
 
 def _cache() -> Path:
-    from cuvil_hw.runtime.cache import root
-
     return root()
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuvil_hw.runtime.device import Array
+from cuvil_hw.contract.device import Array
+from cuvil_hw.extent.polynomial import whole
 from cuvil_hw.runtime.open_program import OpenPort
-from cuvil_hw.shapes.expr import whole
 
 
 @dataclass(frozen=True, slots=True)

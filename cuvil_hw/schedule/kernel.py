@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
-from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, Reduce
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.runtime.device import Port
+from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.contract.device import Port
+from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, Reduce
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.types import TensorType
-
-if TYPE_CHECKING:
-    from cuvil_hw.ir.program import ConstantStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pynqmetadata.views.runtime import RuntimeMetadataParser
 
 from cuvil_hw.adapters.zynq import hwh
 from cuvil_hw.adapters.zynq.ports import StreamPort
-from cuvil_hw.runtime.device import Loaded
+from cuvil_hw.contract.device import Loaded
 from sim.pynq.dma import MM2S, S2MM, Engine, Fabric, Memory, Samples, Stream
 
 SLCR, CRL_APB, CRF_APB = 0xF800_0000, 0xFF5E_0000, 0xFD1A_0000

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import cuvil
-from cuvil_hw.compilers import CCompiler
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.profile import Profile, load_profile
+from cuvil_hw.runtime.compilers import CCompiler
+from cuvil_hw.target.profile import Profile, load_profile
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("gcc", "torch")]
 

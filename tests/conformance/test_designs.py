@@ -16,10 +16,10 @@ from torch import nn
 import cuvil
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
+from cuvil_hw.contract.device import DeviceProgram, Port
 from cuvil_hw.errors import ArtifactError, DoesNotFit
-from cuvil_hw.runtime.device import DeviceProgram, Port
 from cuvil_hw.runtime.executable import Executable
-from tests.unit.xilinx import ap_types
+from tests.support.xilinx import ap_types
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
 

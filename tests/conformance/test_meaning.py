@@ -13,10 +13,10 @@ import pytest
 from cuvil_hw.errors import ToolNotFound
 from cuvil_hw.ops import base
 from cuvil_hw.ops.custom import CustomOp
-from tests.conformance.meaning_cases import Case, everything
-from tests.conformance.meaning_rules import beyond, rules
-from tests.conformance.meaning_targets import differs, on_target
-from tests.conformance.onnx_targets import TARGETS
+from tests.support.meaning_cases import Case, everything
+from tests.support.meaning_rules import beyond, rules
+from tests.support.meaning_targets import differs, on_target
+from tests.support.onnx_targets import TARGETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
 # Cases that pass at least.

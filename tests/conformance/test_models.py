@@ -17,7 +17,7 @@ import pytest
 
 import cuvil
 from cuvil_hw.runtime.executable import Executable
-from tests.conformance.qdq_oracle import Array, Oracle
+from tests.support.qdq_oracle import Array, Oracle
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
 

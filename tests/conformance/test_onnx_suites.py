@@ -13,9 +13,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.conformance.onnx_suite import SUITES, Case, cases
-from tests.conformance.onnx_targets import TARGETS, Outcome, run
-from tests.conformance.ops_table import markdown
+from tests.support.onnx_suite import SUITES, Case, cases
+from tests.support.onnx_targets import TARGETS, Outcome, run
+from tests.support.ops_table import markdown
 
 pytestmark = [pytest.mark.slow, pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
@@ -37,7 +37,7 @@ EDGE = frozenset(
     Upsample GridSample DepthToSpace SpaceToDepth Cast CastLike LSTM GRU RNN NonMaxSuppression OneHot Einsum
     Attention QuantizeLinear DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger
     DynamicQuantizeLinear Constant ConstantOfShape Shape Size Identity Dropout Range Trilu EyeLike
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 

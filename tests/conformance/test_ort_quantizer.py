@@ -13,10 +13,11 @@ from onnxruntime.quantization import QuantFormat
 
 import cuvil
 from cuvil_hw import api
+from cuvil_hw.compile import numbers
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
-from cuvil_hw.profile import load_profile
-from tests.conformance.ort_models import NETWORKS, Arrays, dynamics, exported, quantized, results, statics
+from cuvil_hw.target.profile import load_profile
+from tests.support.ort_models import NETWORKS, Arrays, dynamics, exported, quantized, results, statics
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc")]
 
@@ -35,8 +36,8 @@ def samples(name: str) -> list[Arrays]:
 def meant(path: Path, given: list[Arrays]) -> list[np.ndarray]:
     """By the program that every target gets, evaluated in NumPy."""
     program = load_onnx(path)
-    api.simplify(program)
-    api.make_integer(program, api.choose_precision(program, None, False, load_profile("cpu")))
+    numbers.simplify(program)
+    numbers.make_integer(program, api.choose_precision(program, None, False, load_profile("cpu")))
     return [evaluate(program, [sample[n] for n, _ in program.inputs])[0] for sample in given]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import cuvil
 from cuvil_hw.ops import Rescale
-from tests.conformance.qdq_graphs import Array, Graph
-from tests.unit.onnx_oracle import runtime
+from tests.support.onnx_oracle import runtime
+from tests.support.qdq_graphs import Array, Graph
 from tools import qdq_fuzz
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]

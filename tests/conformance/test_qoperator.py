@@ -19,9 +19,9 @@ import cuvil
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
 from cuvil_hw.passes import run_pipeline
-from tests.conformance.qdq_oracle import Array, Integers, Oracle, convolve
-from tests.unit import fpga_runner
-from tests.unit.onnx_oracle import runtime
+from tests.support import fpga_runner
+from tests.support.onnx_oracle import runtime
+from tests.support.qdq_oracle import Array, Integers, Oracle, convolve
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 CASES = 12  # of each operator, in one model

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.quantized_networks import network, onnx_runtime, ours, sqnr
+from tests.support.quantized_networks import network, onnx_runtime, ours, sqnr
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from cuvil_hw.ir.program import Program, evaluate
-from tests.conformance import graph_check
-from tests.conformance.graph_check import Run, failures, report
-from tests.conformance.graph_maker import NATIVE, ODD, Array, program_of
-from tests.conformance.graph_steps import INTEGERS
+from tests.support import graph_check
+from tests.support.graph_check import Run, failures, report
+from tests.support.graph_maker import NATIVE, ODD, Array, program_of
+from tests.support.graph_steps import INTEGERS
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 
@@ -31,7 +31,7 @@ MET = frozenset(
     logical_and logical_not logical_or logical_xor lut mat_mul max_pool max_pool_positions maximum minimum mod mul neg
     pad position_of rank reduce_max reduce_min reduce_prod reduce_sum relu rescale reshape scatter_elements scatter_nd
     shift_left shift_right sign slice sub sum_pool transpose where
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 
@@ -77,6 +77,6 @@ def test_one_wrong_bit_is_found_and_its_graph_can_be_built_again(monkeypatch: py
     failed = failures(range(40, 50), INTEGERS, "wrong")
     assert list(failed) == [49]
     text = report(failed, "integers", "wrong")
-    assert "python -m tests.conformance.graph_check --kind integers --seed 49 --target wrong" in text
+    assert "python -m tests.support.graph_check --kind integers --seed 49 --target wrong" in text
     assert "expected" in text
     assert "\n  input " in text

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.graph_check import failures, report
-from tests.conformance.graph_maker import program_of
-from tests.conformance.graph_steps import EMPTY, FLOATS
+from tests.support.graph_check import failures, report
+from tests.support.graph_maker import program_of
+from tests.support.graph_steps import EMPTY, FLOATS
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import cuvil
+from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported
-from cuvil_hw.ir.program import ConstantStore, evaluate, parse
-from cuvil_hw.profile import load_profile
-from tests.conformance.small_networks import NETWORKS, Array, Network
+from cuvil_hw.ir.program import evaluate, parse
+from cuvil_hw.target.profile import load_profile
+from tests.support.small_networks import NETWORKS, Array, Network
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++", "gcc", "ortools")]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "targets.md"

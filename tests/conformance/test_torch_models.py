@@ -14,7 +14,7 @@ pytest.importorskip("xdsl")
 from torch import nn  # noqa: E402
 
 import cuvil  # noqa: E402
-from tests.conformance import zoo  # noqa: E402
+from tests.support import zoo  # noqa: E402
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.must_run]
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from cuvil_hw.ops import binary
-from tests.conformance.torch_selection import why_left_out
-from tests.conformance.torch_suite import Outcome, module_cases, op_cases, run
-from tests.conformance.torch_table import complete, markdown
+from tests.support.torch_selection import why_left_out
+from tests.support.torch_suite import Outcome, module_cases, op_cases, run
+from tests.support.torch_table import complete, markdown
 
 pytestmark = [pytest.mark.slow, pytest.mark.must_run, pytest.mark.needs("cc", "expecttest")]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "torch-ops.md"

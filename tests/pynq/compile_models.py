@@ -14,7 +14,7 @@ import cuvil
 from cuvil_hw import api
 from cuvil_hw.ir.program import Program, evaluate, parse
 from cuvil_hw.ops import base
-from tests.conformance.meaning_cases import everything
+from tests.support.meaning_cases import everything
 
 
 class TwoPorts(torch.nn.Module):

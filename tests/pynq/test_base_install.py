@@ -14,7 +14,7 @@ import pytest
 import cuvil
 from cuvil_hw.errors import CuvilError, ToolNotFound
 from cuvil_hw.ops import base
-from tests.conformance.meaning_cases import everything
+from tests.support.meaning_cases import everything
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sys.version_info[:2]

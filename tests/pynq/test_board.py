@@ -20,8 +20,8 @@ import cuvil
 from cuvil_hw.adapters.zynq import bitstreams, hwh, shell
 from cuvil_hw.adapters.zynq.hw import Board
 from cuvil_hw.adapters.zynq.ports import StreamPort
+from cuvil_hw.contract.record import seal
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime.record import seal
 from sim.pynq.board import SimulatedBoard, bit_file
 from sim.pynq.setting import active, design_of, register
 from tests.pynq.conftest import Case, case

@@ -18,11 +18,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import cuvil
-from cuvil_hw.check import check
+from cuvil_hw.entry.check import check
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
-from tests.unit.onnx_oracle import floats, graph_model, mnemonics, node_model
+from tests.support.onnx_oracle import floats, graph_model, mnemonics, node_model
 from tools import fuzz_harness
 from tools.fuzz_onnx_models import LEAVES, TREE, model
 
@@ -213,7 +213,7 @@ def test_sizes_are_refused_before_memory_is_taken(name: str) -> None:
 def test_attributes_that_crash_the_shape_inference_of_onnx() -> None:
     """In a process of its own: at the commit before, a segmentation fault. A refused node was followed by inference."""
     code = (
-        "import numpy as np, sys\nfrom tests.unit.onnx_oracle import node_model\n"
+        "import numpy as np, sys\nfrom tests.support.onnx_oracle import node_model\n"
         "from cuvil_hw.frontend.onnx import load_onnx\nfrom cuvil_hw.errors import Unsupported\n"
         "x, i = np.zeros((5, 4), np.float32), np.zeros((3, 1), np.int64)\n"
         "model = node_model('GatherND', [x, i], {}, 17, {1})\n"
@@ -251,7 +251,7 @@ def test_sums_of_scalars_on_a_fabric(shape: tuple[int, ...]) -> None:
 
 def test_lrn_over_more_channels_than_there_are() -> None:
     """A window that reaches beyond all channels on both sides costs no more than one that covers them."""
-    from tests.unit.onnx_oracle import check as agrees
+    from tests.support.onnx_oracle import check as agrees
 
     for size in (5, 9, 100_001):
         agrees("LRN", floats(1, 3, 2, 2), size=size, alpha=0.5, beta=0.75, bias=1.0)

@@ -19,13 +19,13 @@ import yaml
 from onnx import TensorProto, helper
 
 import cuvil
-from cuvil_hw import data, quoting
+from cuvil_hw import data
 from cuvil_hw.adapters.zynq.shell import standard_hwh
-from cuvil_hw.errors import CuvilError, Refusal
+from cuvil_hw.errors import CuvilError, Refusal, quoting
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir import graphviz
-from cuvil_hw.profile import load_profile
 from cuvil_hw.runtime.artifact import SOURCES
+from cuvil_hw.target.profile import load_profile
 
 HOSTILE = (
     "plain", "", " ", "a b", "it's", 'say "x"', "$x", "${x}", "$(touch pwned)", "`touch pwned`", "[exec touch pwned]",

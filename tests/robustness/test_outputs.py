@@ -17,10 +17,10 @@ import pytest
 import cuvil
 from cuvil_hw.cli.main import main
 from cuvil_hw.cli.output import read_array, read_arrays
+from cuvil_hw.contract import files
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report.file import write_bytes
-from cuvil_hw.runtime import files
-from tests.unit.onnx_oracle import floats, node_model
+from tests.support.onnx_oracle import floats, node_model
 
 Write = Callable[[Path, bytes], None]
 

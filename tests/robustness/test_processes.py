@@ -17,7 +17,7 @@ import cuvil
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime import forks, opened
 from cuvil_hw.runtime.forks import OneProcess
-from tests.robustness.programs import DEVICES, data, program, saved, script
+from tests.support.programs import DEVICES, data, program, saved, script
 
 pytestmark = [
     pytest.mark.needs("g++"),

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 import cuvil
+from cuvil_hw.contract import registry
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import registry, scratch
+from cuvil_hw.runtime import scratch
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.version import VERSION
-from tests.robustness.programs import DEVICES, data, program
+from tests.support.programs import DEVICES, data, program
 from tools import fuzz_harness
 from tools.fuzz_records import TARGETS, sealed
 
@@ -185,7 +186,7 @@ def test_looking_executes_nothing(device: str, monkeypatch: pytest.MonkeyPatch, 
         assert exe(data(0)).shape == (8, 5)
     monkeypatch.setattr(registry, "open_device", refuse)
     assert container.read(path).manifest.model == "records"
-    from cuvil_hw.runtime.executable import program_in
+    from cuvil_hw.runtime.load import program_in
 
     assert program_in(container.read(path)).report["target"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.gate import Gate
-from tests.robustness.programs import DEVICES, data, program, saved, script
+from tests.support.programs import DEVICES, data, program, saved, script
 
 pytestmark = [pytest.mark.needs("g++"), pytest.mark.must_run]
 INTERRUPTS = 3000

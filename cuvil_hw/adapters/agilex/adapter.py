@@ -10,14 +10,14 @@ from cuvil_hw.adapters.agilex.device import INTERFACES, open_device
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.project import project
 from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.adapters.fpga.adapter import Streaming
-from cuvil_hw.adapters.fpga.cost import Fabric
-from cuvil_hw.adapters.fpga.ports import memory_ports
-from cuvil_hw.build import BuildPlan
-from cuvil_hw.profile import Profile
-from cuvil_hw.runtime.device import Device
+from cuvil_hw.adapters.streaming.adapter import Streaming
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Choice
+from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

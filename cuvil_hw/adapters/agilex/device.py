@@ -17,12 +17,12 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.agilex.record import AgilexRecord
 from cuvil_hw.adapters.agilex.runtime import EMULATION, EMULATION_DEPTH, POCL, Platform, Worker, missing
 from cuvil_hw.adapters.agilex.sycl import SyclSimulator
-from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
+from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.contract.device import Array, Device, DeviceProgram
+from cuvil_hw.contract.record import check_seal, info_of, read
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime import forks
-from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
-from cuvil_hw.runtime.record import check_seal, info_of, read
 
 INTERFACES = ("hw", "sim", "sim-depth", "sim-pocl", "sim-sycl", "null")
 CHUNK_BYTES = 1 << 22  # of ports and streams in one call

@@ -12,8 +12,8 @@ figures are rounded and plan a design, as all here.
 
 from __future__ import annotations
 
-from cuvil_hw.adapters.fpga.cost import Fabric
-from cuvil_hw.adapters.fpga.floats import FloatCore
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.floats import FloatCore
 
 LUTS_PER_ALM = 1.6
 

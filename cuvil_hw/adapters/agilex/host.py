@@ -12,11 +12,11 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.fpga.project import TOP
-from cuvil_hw.adapters.fpga.streamed import physical
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.streaming.project.project import TOP
+from cuvil_hw.contract.record import port_bytes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.quoting import make, shell
-from cuvil_hw.runtime.record import port_bytes
+from cuvil_hw.errors.quoting import make, shell
 from cuvil_hw.schedule.kernel import KernelGraph
 
 MAIN = "host/main.cpp"

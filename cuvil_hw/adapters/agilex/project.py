@@ -10,17 +10,17 @@ from xdsl.ir import SSAValue
 from cuvil_hw.adapters.agilex.host import COMPILER, MAIN, host_files
 from cuvil_hw.adapters.agilex.record import AgilexRecord, ProcessRecord, StreamRecord
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
-from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.ir.level2 import StreamOp, StreamReadOp, StreamType, StreamWriteOp
-from cuvil_hw.profile import Profile
-from cuvil_hw.render.cfamily import render_functions, render_streams, render_tables, streams, symbols
-from cuvil_hw.render.lang import Lang
-from cuvil_hw.render.opencl import OPENCL, OPENCL_BUFFERS
-from cuvil_hw.render.scalar import native_type
-from cuvil_hw.render.sycl import SYCL
-from cuvil_hw.runtime.record import info_of, seal
+from cuvil_hw.render.c.cfamily import render_functions, render_streams, render_tables, streams, symbols
+from cuvil_hw.render.c.lang import Lang
+from cuvil_hw.render.c.scalar import native_type
+from cuvil_hw.render.langs.opencl import OPENCL, OPENCL_BUFFERS
+from cuvil_hw.render.langs.sycl import SYCL
 from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cuvil_hw.adapters.fpga.record import DesignRecord, check_source
-from cuvil_hw.runtime.device import DeviceProgram
-from cuvil_hw.runtime.record import identifier
+from cuvil_hw.adapters.streaming.project.record import DesignRecord, check_source
+from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.record import identifier
 
 MOST_BYTES = 1 << 40  # of a stream, for one sample
 

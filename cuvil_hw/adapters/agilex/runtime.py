@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from cuvil_hw.adapters.agilex import worker
 from cuvil_hw.adapters.agilex.worker import Message
-from cuvil_hw.compilers import cpu_flags
 from cuvil_hw.errors import DeviceError, ToolNotFound, pip_install
 from cuvil_hw.runtime import forks
+from cuvil_hw.runtime.compilers import cpu_flags
 from cuvil_hw.runtime.scratch import Scratch
 
 PYTHON_VARIABLE = "CUVIL_AGILEX_PYTHON"

@@ -11,14 +11,14 @@ from time import perf_counter
 
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.agilex.record import AgilexRecord
-from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
-from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import EXACT
+from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.cache import cached_build
-from cuvil_hw.runtime.device import Array, DeviceProgram
+from cuvil_hw.runtime.compilers import EXACT
 from cuvil_hw.runtime.forks import Turn
-from cuvil_hw.runtime.record import check_seal, read
 from cuvil_hw.runtime.scratch import Library
 
 _QUIET = ("-Wno-attributes", "-Wno-unknown-pragmas")

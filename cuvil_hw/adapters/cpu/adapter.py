@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -15,28 +15,26 @@ from cuvil_hw.adapters.cpu import cost
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of, open_device
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
-from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import CCompiler
+from cuvil_hw.adapters.sequential.alike import form_of, share, shared_by
+from cuvil_hw.adapters.sequential.nest import Nest, apply
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.contract.device import Device
+from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.errors import Refusal, Unsupported
-from cuvil_hw.ir.program import ConstantStore
-from cuvil_hw.opt_level import LEVELS, level_of
-from cuvil_hw.profile import Profile
-from cuvil_hw.render.cfamily import render_functions, render_tables, symbols
-from cuvil_hw.render.lang import C99
-from cuvil_hw.render.names import Names, comment_lines
-from cuvil_hw.runtime.device import Device
-from cuvil_hw.runtime.record import info_of, seal
-from cuvil_hw.schedule.alike import form_of, share, shared_by
-from cuvil_hw.schedule.apply import Nest, apply
-from cuvil_hw.schedule.emit import Tables
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.ops.base import Op
+from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
+from cuvil_hw.render.c.lang import C99
+from cuvil_hw.render.c.names import Names, comment_lines
+from cuvil_hw.runtime.compilers import CCompiler
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
-
-if TYPE_CHECKING:
-    from cuvil_hw.ops.base import Op
-    from cuvil_hw.types import TensorType
+from cuvil_hw.target.opt_level import LEVELS, level_of
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
 
 SOURCE = "model.c"
 # These two only let the compiler forget errno and floating-point traps, which nobody reads here.
@@ -146,7 +144,7 @@ class CpuAdapter:
 
 
 def _seal(info: Mapping[str, Any], graph: KernelGraph) -> str:
-    """Which record the code was generated with (runtime/record.py)."""
+    """Which record the code was generated with (contract/record.py)."""
     return f'const char cuvil_record[] = "{seal(info, *graph.ports())}";\n'
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import vectorizable
-from cuvil_hw.ir.scalar import Call, column
-from cuvil_hw.profile import Profile
+from cuvil_hw.expr.scalar import Call, column
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.target.profile import Profile
 
 _LATENCY = 4.0  # of a dependent addition
 _PIPES = 2.0

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.adapters.cpu.record import CpuRecord
-from cuvil_hw.compilers import CCompiler, cpu_flags
+from cuvil_hw.contract.device import Array, DeviceProgram, Loaded
+from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
-from cuvil_hw.runtime.device import Array, DeviceProgram, Loaded
+from cuvil_hw.runtime.compilers import CCompiler, cpu_flags
 from cuvil_hw.runtime.null import NullLoaded
-from cuvil_hw.runtime.record import check_seal, read
 from cuvil_hw.runtime.scratch import load_library
 
 ABI_VERSION = 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cuvil_hw.ir.expr import Expr, Iter, Load, Select
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.schedule.apply import Layout
+from cuvil_hw.adapters.sequential.nest import Layout
+from cuvil_hw.expr.nodes import Expr, Iter, Load, Select
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cuvil_hw.runtime.device import DeviceProgram
-from cuvil_hw.runtime.record import constant
+from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.record import constant
 
 
 @dataclass(frozen=True, slots=True)

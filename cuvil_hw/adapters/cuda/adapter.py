@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from xdsl.dialects import gpu
@@ -18,30 +18,28 @@ from cuvil_hw.adapters.cuda import cost
 from cuvil_hw.adapters.cuda.arch import STATIC_SHARED_BYTES, WARP
 from cuvil_hw.adapters.cuda.device import INTERFACES, open_device
 from cuvil_hw.adapters.cuda.measure import measure
-from cuvil_hw.adapters.cuda.product import contiguous, dot4_fits, product_of
 from cuvil_hw.adapters.cuda.record import CudaRecord, LaunchRecord
 from cuvil_hw.adapters.cuda.threads import COMBINE, lower_threads
 from cuvil_hw.adapters.cuda.tile import Shape, lower_tile, shape_of, sizes_of
-from cuvil_hw.build import BuildPlan
+from cuvil_hw.adapters.sequential.product import contiguous, dot4_fits, product_of
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device
+from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.errors import Refusal, Unsupported
+from cuvil_hw.expr.nodes import Load
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Load
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.profile import Profile
-from cuvil_hw.render.cfamily import render_functions, render_tables, symbols
-from cuvil_hw.render.cuda import CUDA, HALF
-from cuvil_hw.render.names import Names, comment_lines
-from cuvil_hw.runtime.device import Device
-from cuvil_hw.runtime.record import info_of, seal
-from cuvil_hw.schedule.emit import Tables
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.ops.base import Op
+from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
+from cuvil_hw.render.c.names import Names, comment_lines
+from cuvil_hw.render.langs.cuda import CUDA, HALF
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Level, Schedule
-
-if TYPE_CHECKING:
-    from cuvil_hw.ops.base import Op
-    from cuvil_hw.types import TensorType
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
 
 SOURCE = "model.cu"
 ALIGNMENT = 256

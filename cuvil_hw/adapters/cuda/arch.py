@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuvil_hw.errors import ProfileError
-from cuvil_hw.profile import Profile
 from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.target.profile import Profile
 
 # The same for every compute capability here.
 THREADS_PER_BLOCK = 1024

@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from cuvil_hw.adapters.cuda.arch import WARP
-from cuvil_hw.adapters.cuda.product import product_of
 from cuvil_hw.adapters.cuda.tile import Shape, Sizes, shape_of, sizes_of
+from cuvil_hw.adapters.sequential.product import product_of
 from cuvil_hw.dtypes import to_numpy
-from cuvil_hw.ir.expr import affine
-from cuvil_hw.ir.scalar import column
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.profile import Profile
+from cuvil_hw.expr.nodes import affine
+from cuvil_hw.expr.scalar import column
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.target.profile import Profile
 
 _LOAD = 4.0  # in additions: loads and stores go through a quarter of the lanes
 _LAUNCH_S = 2e-6  # between kernels of one graph, as published for graph replay

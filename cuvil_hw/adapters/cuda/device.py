@@ -10,10 +10,10 @@ from cuvil_hw.adapters.cuda import gpu
 from cuvil_hw.adapters.cuda.program import CudaProgram
 from cuvil_hw.adapters.cuda.record import CudaRecord
 from cuvil_hw.adapters.cuda.simulator import SimulatedDriver, build_simulator
+from cuvil_hw.contract.device import Device, DeviceProgram
+from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.runtime.device import Device, DeviceProgram
 from cuvil_hw.runtime.null import NullDevice
-from cuvil_hw.runtime.record import check_seal, read
 
 SOURCE = "model.cu"
 

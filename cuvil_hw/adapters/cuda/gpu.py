@@ -11,10 +11,10 @@ from typing import Any
 from cuvil_hw.adapters.cuda.nvrtc import REMEDY, compile_source
 from cuvil_hw.adapters.cuda.program import CudaProgram, Launch
 from cuvil_hw.adapters.cuda.record import CudaRecord
+from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.errors import DeviceError, ToolNotFound
-from cuvil_hw.runtime.device import Array, DeviceProgram
 from cuvil_hw.runtime.forks import OneProcess
-from cuvil_hw.runtime.record import check_seal, read
 
 SOURCE = "model.cu"
 # Graphs of different batch sizes that are kept; a caller with more of them captures again.

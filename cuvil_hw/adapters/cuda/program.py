@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from cuvil_hw.adapters.cuda.record import CudaRecord, LaunchRecord
+from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.record import read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import DeviceError
-from cuvil_hw.runtime.device import Array, DeviceProgram
 from cuvil_hw.runtime.forks import Turn
-from cuvil_hw.runtime.record import read
 
 # Numbers of elements are ints in the kernels, and count all samples of a launch.
 MAX_ELEMENTS = 1 << 30

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuvil_hw.adapters.cuda.arch import THREADS_PER_BLOCK
-from cuvil_hw.runtime.device import DeviceProgram
-from cuvil_hw.runtime.record import constant, identifier, port_bytes
+from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.record import constant, identifier, port_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ import numpy as np
 
 from cuvil_hw import data
 from cuvil_hw.adapters.cuda.program import Launch
-from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import EXACT
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import BuildFailed, DeviceError, ToolNotFound
 from cuvil_hw.runtime.cache import cached_build
-from cuvil_hw.runtime.device import Array
+from cuvil_hw.runtime.compilers import EXACT
 from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.scratch import Library
 

@@ -18,12 +18,12 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, FunctionType, IndexType, MemRef
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.cuda.arch import WARP
-from cuvil_hw.adapters.cuda.product import Bytes, Product, product_of
+from cuvil_hw.adapters.sequential.nest import Lowering, Nest, comment, hoisted, identity, memory_type
+from cuvil_hw.adapters.sequential.product import Bytes, Product, product_of
+from cuvil_hw.expr.nodes import Apply, Expr, Iter, Reduce, State
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Role, Threads, annotate
-from cuvil_hw.ir.expr import Apply, Expr, Iter, Reduce, State
-from cuvil_hw.schedule.apply import Lowering, Nest, comment, hoisted, identity, memory_type
-from cuvil_hw.schedule.emit import Emitter, Env, Tables
+from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 from cuvil_hw.schedule.space import Schedule
 

@@ -20,13 +20,13 @@ from math import prod
 from xdsl.dialects import arith, func, gpu
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.cuda.product import Factor, Product, product_of
 from cuvil_hw.adapters.cuda.threads import SAMPLE, PerThread, begin, digits, dot, finish
+from cuvil_hw.adapters.sequential.nest import Nest
+from cuvil_hw.adapters.sequential.product import Factor, Product, product_of
+from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, State
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.expr import Apply, Expr, Iter, Load, State
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.schedule.apply import Nest
-from cuvil_hw.schedule.emit import Env, Tables
+from cuvil_hw.lower.emit import Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 from cuvil_hw.schedule.space import Schedule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -16,25 +16,23 @@ from cuvil_hw.adapters.mlu.abi import GENERATIONS
 from cuvil_hw.adapters.mlu.device import INTERFACES, MODEL, open_device
 from cuvil_hw.adapters.mlu.lower import lower
 from cuvil_hw.adapters.mlu.record import BufferRecord, KernelRecord, MluRecord
-from cuvil_hw.build import BuildPlan
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device
+from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import Refusal, Unsupported
-from cuvil_hw.ir.traverse import walk
-from cuvil_hw.profile import Profile
-from cuvil_hw.render.bang import BANG
-from cuvil_hw.render.cfamily import render_functions, render_tables, symbols
-from cuvil_hw.render.names import Names, comment_lines
-from cuvil_hw.runtime.device import Device
-from cuvil_hw.runtime.record import info_of, seal
-from cuvil_hw.schedule.emit import Tables
+from cuvil_hw.expr.traverse import walk
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.ops.base import Op
+from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
+from cuvil_hw.render.c.names import Names, comment_lines
+from cuvil_hw.render.langs.bang import BANG
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
-
-if TYPE_CHECKING:
-    from cuvil_hw.ops.base import Op
-    from cuvil_hw.types import TensorType
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
 
 MAX_BYTES = (1 << 31) - 1  # __memcpy counts bytes with an int
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from cuvil_hw.adapters.mlu.tile import Tile
-from cuvil_hw.ir.scalar import column
-from cuvil_hw.profile import Profile
+from cuvil_hw.expr.scalar import column
 from cuvil_hw.schedule.space import Estimate
+from cuvil_hw.target.profile import Profile
 
 # Nominal cycles: of one scalar operation on values in NRAM, of one scalar read from GDRAM, and of starting one copy.
 # Cambricon publishes none of them.

@@ -14,14 +14,14 @@ from cuvil_hw.adapters.mlu.abi import ATTRIBUTE_NRAM_BYTES, GENERATIONS
 from cuvil_hw.adapters.mlu.record import BufferRecord, MluRecord
 from cuvil_hw.adapters.mlu.shim import Program, Runtime
 from cuvil_hw.adapters.mlu.simulator import Chip, build_libraries, build_module, chip
-from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array, Device, DeviceProgram, Loaded
+from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.cache import cached_build
-from cuvil_hw.runtime.device import Array, Device, DeviceProgram, Loaded
 from cuvil_hw.runtime.forks import OneProcess, Turn
 from cuvil_hw.runtime.null import NullDevice
-from cuvil_hw.runtime.record import check_seal, read
 
 MODEL = "model.mlu"
 INTERFACES = ("hw", "sim", "null")

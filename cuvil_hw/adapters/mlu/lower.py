@@ -19,11 +19,11 @@ from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.mlu.tile import Region as Box
 from cuvil_hw.adapters.mlu.tile import Span, Tile, strided
+from cuvil_hw.adapters.sequential.nest import Lowering, Nest, box_bits, comment, memory_type
+from cuvil_hw.expr.nodes import Const, Iter, Load, bounds
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Role, annotate
-from cuvil_hw.ir.expr import Const, Iter, Load, bounds
-from cuvil_hw.schedule.apply import Lowering, Nest, box_bits, comment, memory_type
-from cuvil_hw.schedule.emit import Emitter, Env, Tables
+from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 
 MAX_SEGMENTS = 65536  # __memcpy counts them from 0 to 65535

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cuvil_hw import data
-from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import EXACT
+from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.runtime.cache import cached_build
+from cuvil_hw.runtime.compilers import EXACT
 
 CORE = "mlu_core.o"
 _REMEDY = "install it (Debian and Ubuntu: apt install g++)"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from cuvil_hw.dtypes import to_numpy
-from cuvil_hw.ir.expr import Apply, Const, Expr, Iter, Load, affine, index, index_op
-from cuvil_hw.ir.traverse import substitute, walk
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, affine, index, index_op
+from cuvil_hw.expr.traverse import substitute, walk
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Level, Schedule
 

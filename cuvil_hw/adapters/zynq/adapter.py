@@ -7,17 +7,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.adapters.fpga.adapter import Streaming
-from cuvil_hw.adapters.fpga.cost import Fabric
+from cuvil_hw.adapters.streaming.adapter import Streaming
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.zynq.device import INTERFACES, open_device
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
-from cuvil_hw.build import BuildPlan
-from cuvil_hw.host_work import HOSTS
-from cuvil_hw.profile import Profile
-from cuvil_hw.runtime.device import Device
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device
+from cuvil_hw.runtime.host_work import HOSTS
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Choice
+from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

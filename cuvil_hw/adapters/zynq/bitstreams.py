@@ -22,9 +22,9 @@ from typing import Any
 from cuvil_hw import data
 from cuvil_hw.adapters.zynq import hwh
 from cuvil_hw.adapters.zynq.ports import StreamPort
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.files import replace
 from cuvil_hw.errors import CuvilError, DeviceError
-from cuvil_hw.runtime import canonical
-from cuvil_hw.runtime.files import replace
 
 SCHEMA = "cuvil-bitstreams/1"
 _HEX64 = re.compile(r"[0-9a-f]{64}")

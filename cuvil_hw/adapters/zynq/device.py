@@ -13,13 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from cuvil_hw.adapters.fpga.streamed import packed_for, unpacked
+from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
 from cuvil_hw.adapters.zynq import simbuild
 from cuvil_hw.adapters.zynq.hw import Board
 from cuvil_hw.adapters.zynq.simbuild import FLAGS, build_simulation, host_flags
+from cuvil_hw.contract.device import Array, Device, DeviceProgram
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.background import Background
-from cuvil_hw.runtime.device import Array, Device, DeviceProgram
 from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.null import NullDevice
 from cuvil_hw.runtime.scratch import Library

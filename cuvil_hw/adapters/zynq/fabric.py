@@ -9,10 +9,10 @@ design, and a synthesis report replaces them.
 
 from __future__ import annotations
 
-from cuvil_hw.adapters.fpga.cost import Fabric
-from cuvil_hw.adapters.fpga.floats import FloatCore
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.floats import FloatCore
 from cuvil_hw.errors import ProfileError
-from cuvil_hw.profile import Profile
+from cuvil_hw.target.profile import Profile
 
 # An 18 Kb block RAM as simple dual port memory (UG573, UG473); a SLICEM LUT holds 64 bits (UG474).
 _RAMB18 = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))

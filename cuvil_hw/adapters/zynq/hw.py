@@ -28,10 +28,10 @@ from cuvil_hw.adapters.zynq import bitstreams, hwh
 from cuvil_hw.adapters.zynq.hwh import Channel, Wiring
 from cuvil_hw.adapters.zynq.ports import folder_digest, stream_ports
 from cuvil_hw.adapters.zynq.record import ZynqRecord
+from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.record import read
 from cuvil_hw.errors import DeviceError, ToolNotFound
-from cuvil_hw.runtime.device import Array, DeviceProgram
 from cuvil_hw.runtime.forks import OneProcess
-from cuvil_hw.runtime.record import read
 from cuvil_hw.runtime.scratch import Scratch
 
 # Registers of one AXI DMA channel, from its own base, and bits of its status (PG021, direct register mode).

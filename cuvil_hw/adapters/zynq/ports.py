@@ -13,9 +13,9 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.zynq.record import ZynqRecord, without_heading
-from cuvil_hw.runtime import canonical
-from cuvil_hw.runtime.device import Array
-from cuvil_hw.runtime.record import parse
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.device import Array
+from cuvil_hw.contract.record import parse
 
 _HARDWARE = "src/"
 

@@ -10,23 +10,23 @@ import numpy as np
 
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.fpga.dataflow import streaming_order
-from cuvil_hw.adapters.fpga.project import TOP, facts, has_floats, project_name
+from cuvil_hw.adapters.streaming.lowering.dataflow import streaming_order
+from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
 from cuvil_hw.adapters.zynq.record import ZynqRecord, heading
-from cuvil_hw.build import BuildPlan, Command
+from cuvil_hw.contract import canonical
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array
+from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.errors import ProfileError
+from cuvil_hw.errors.quoting import markdown, tcl
 from cuvil_hw.ir.level2 import AxisReadOp
-from cuvil_hw.profile import Profile
-from cuvil_hw.quoting import markdown, tcl
-from cuvil_hw.render.cfamily import render_declarations, render_functions, render_tables
-from cuvil_hw.render.lang import HLS_CPP
-from cuvil_hw.runtime import canonical
-from cuvil_hw.runtime.device import Array
-from cuvil_hw.runtime.record import info_of, seal
+from cuvil_hw.render.c.cfamily import render_declarations, render_functions, render_tables
+from cuvil_hw.render.c.lang import HLS_CPP
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cuvil_hw.adapters.fpga.record import DesignRecord, check_source
-from cuvil_hw.runtime.device import DeviceProgram
-from cuvil_hw.runtime.record import check_seal
+from cuvil_hw.adapters.streaming.project.record import DesignRecord, check_source
+from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.record import check_seal
 
 STREAM_BITS = (8, 16, 32, 64)
 _HEADING = re.compile(rb"\A// Record [0-9a-f]{64}\n")

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from cuvil_hw.adapters.zynq.ports import StreamPort
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.quoting import tcl
+from cuvil_hw.errors.quoting import tcl
 
 SHELL = "cuvil-dma/1"
 CORE = "accel"

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from cuvil_hw import data
 from cuvil_hw.adapters.zynq.record import ZynqRecord
-from cuvil_hw.build import BuildPlan, Command
-from cuvil_hw.compilers import EXACT, cpu_flags
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.record import read as read_record
 from cuvil_hw.errors import BuildFailed
 from cuvil_hw.runtime.cache import cached, cached_build, entry_path
-from cuvil_hw.runtime.device import DeviceProgram
-from cuvil_hw.runtime.record import read as read_record
+from cuvil_hw.runtime.compilers import EXACT, cpu_flags
 
 # -O3: the loops over lanes vectorise. No contraction: floats keep their bits. CUVIL_SIM_WRAPV: see ap_int.h. Without
 # unique symbols each library keeps its own counters.

@@ -10,11 +10,11 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
+from cuvil_hw.extent import size
 from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
 from cuvil_hw.frontend.powers import fixed_power
 from cuvil_hw.frontend.powers import power as integer_power
 from cuvil_hw.ops.base import Op, ShapeError
-from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
 

@@ -11,6 +11,8 @@ import onnx
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Unsupported
+from cuvil_hw.errors.quoting import visible
+from cuvil_hw.extent import size
 from cuvil_hw.frontend.onnx import control, custom
 from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_batch
 from cuvil_hw.frontend.onnx.function import body_of, missing, tensor_type
@@ -23,8 +25,6 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError, too_large
 from cuvil_hw.ops.custom import for_onnx
-from cuvil_hw.quoting import visible
-from cuvil_hw.shapes import size
 from cuvil_hw.types import TensorType
 
 CONTROL = ("If", "Loop", "Scan")

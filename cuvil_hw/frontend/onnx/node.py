@@ -15,12 +15,13 @@ from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.extent import size
+from cuvil_hw.frontend.shared import arrays
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.shape import BroadcastTo, Reshape, Transpose
-from cuvil_hw.shapes import arrays, size
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]

@@ -9,16 +9,16 @@ from typing import Any
 import onnx
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.extent.dim import Dim, Open
+from cuvil_hw.extent.domain import Shape, Sizes, solvable
+from cuvil_hw.extent.explore import Look
+from cuvil_hw.extent.polynomial import whole
+from cuvil_hw.extent.size import sized, tracing
+from cuvil_hw.extent.spec import Given, domain_of
 from cuvil_hw.frontend.onnx.graph import load_onnx
 from cuvil_hw.frontend.onnx.load import read
-from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
+from cuvil_hw.frontend.shared.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.ir.program import Program
-from cuvil_hw.shapes.dim import Dim, Open
-from cuvil_hw.shapes.domain import Shape, Sizes, solvable
-from cuvil_hw.shapes.explore import Look
-from cuvil_hw.shapes.expr import whole
-from cuvil_hw.shapes.size import sized, tracing
-from cuvil_hw.shapes.spec import Given, domain_of
 
 
 def open_onnx(

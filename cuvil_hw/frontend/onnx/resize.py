@@ -11,10 +11,10 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
+from cuvil_hw.extent.size import untraced
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
 from cuvil_hw.ops.elementwise import work_dtype
-from cuvil_hw.shapes.size import untraced
 
 Kernel = Callable[[float], float]
 TIE = 1e-6  # as in ONNX Runtime

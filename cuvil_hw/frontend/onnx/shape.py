@@ -9,9 +9,9 @@ from types import MappingProxyType
 import numpy as np
 
 from cuvil_hw import ops as e
+from cuvil_hw.extent.size import broadcast, clamped, same
 from cuvil_hw.frontend.onnx.node import Converter, Node, Value, decode
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice
-from cuvil_hw.shapes.size import broadcast, clamped, same
 
 
 def axes_of(n: Node, version: int, since: int, operand: int = 1) -> tuple[int, ...] | None:

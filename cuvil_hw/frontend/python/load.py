@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
+from cuvil_hw.contract.calling import Calling, Guard, Write
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.calls import call
@@ -25,7 +26,6 @@ from cuvil_hw.frontend.python.trace import Trace, is_tracing, raised_at, tracing
 from cuvil_hw.frontend.torch.errors import quiet, reason
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import Program
-from cuvil_hw.runtime.calling import Calling, Guard, Write
 
 MAX_TRIPS = 32
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from cuvil_hw.contract import signature
+from cuvil_hw.contract.device import Array
 from cuvil_hw.frontend.python.load import Arguments, Leaf, Traced, is_array
 from cuvil_hw.ir.program import Program
-from cuvil_hw.runtime import signature
-from cuvil_hw.runtime.device import Array
 
 
 def rebuilt(traced: Traced, outputs: Sequence[Any], arrays: Sequence[Any] | None = None) -> Any:

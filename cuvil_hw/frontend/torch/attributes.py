@@ -16,8 +16,8 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
+from cuvil_hw.contract.signature import Scalar
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.runtime.signature import Scalar
 
 _OWN = frozenset(vars(torch.nn.Module()))
 _ABSENT = object()

@@ -12,8 +12,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from cuvil_hw.contract.signature import Branch, Fixed, Leaf, Parameter, Scalar, Signature, Tree
 from cuvil_hw.errors import CuvilError, InputError
-from cuvil_hw.runtime.signature import Branch, Fixed, Leaf, Parameter, Scalar, Signature, Tree
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -16,6 +16,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.contract.calling import Calling, State, Write
+from cuvil_hw.contract.signature import Fixed, Leaf, Scalar, Tree
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
@@ -30,8 +32,6 @@ from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.positions import Positions
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Builder, Program
-from cuvil_hw.runtime.calling import Calling, State, Write
-from cuvil_hw.runtime.signature import Fixed, Leaf, Scalar, Tree
 from cuvil_hw.types import TensorType
 
 

@@ -19,20 +19,20 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.frontend.open_model import OpenModel, refuse_state, symbolic_text
+from cuvil_hw.extent.constraint import Compare
+from cuvil_hw.extent.dim import LARGEST, Dim
+from cuvil_hw.extent.domain import Domain, Shape, Sizes, bind, concrete, solvable
+from cuvil_hw.extent.explore import Look
+from cuvil_hw.extent.polynomial import Expr, symbol, whole
+from cuvil_hw.extent.size import Guard, of, sized
+from cuvil_hw.extent.spec import Given, domain_of, shape_of
+from cuvil_hw.frontend.shared.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.torch.call import example_call
 from cuvil_hw.frontend.torch.export import decomposed, export_module, for_inference, sized_export, to_program
 from cuvil_hw.frontend.torch.static_export import static
 from cuvil_hw.frontend.torch.symints import Unfollowed, expression, extent, honest_sizes, rules, symint
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Program
-from cuvil_hw.shapes.constraint import Compare
-from cuvil_hw.shapes.dim import LARGEST, Dim
-from cuvil_hw.shapes.domain import Domain, Shape, Sizes, bind, concrete, solvable
-from cuvil_hw.shapes.explore import Look
-from cuvil_hw.shapes.expr import Expr, symbol, whole
-from cuvil_hw.shapes.size import Guard, of, sized
-from cuvil_hw.shapes.spec import Given, domain_of, shape_of
 
 Make = Callable[..., Program]  # (sizes, trace, with named extents or not)
 # Of torch's own questions about strides: any answer gives the same numbers.

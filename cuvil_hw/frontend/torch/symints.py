@@ -15,8 +15,8 @@ import torch
 from sympy.core.relational import Relational
 from torch.utils._sympy import functions as torch_sympy
 
-from cuvil_hw.shapes.constraint import OPPOSITE, Compare
-from cuvil_hw.shapes.expr import Expr, Whole, whole
+from cuvil_hw.extent.constraint import OPPOSITE, Compare
+from cuvil_hw.extent.polynomial import Expr, Whole, whole
 
 Symbols = Mapping[Any, Expr]  # sympy symbol → ours
 _RELATIONS = {

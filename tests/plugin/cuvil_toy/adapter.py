@@ -10,16 +10,16 @@ from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.build import BuildPlan
-from cuvil_hw.profile import Profile
-from cuvil_hw.render.cfamily import render
-from cuvil_hw.runtime.device import Device
-from cuvil_hw.schedule.apply import Nest, apply
-from cuvil_hw.schedule.emit import Tables
+from cuvil_hw.adapters.sequential.nest import Nest, apply
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.render.c.cfamily import render
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.target.profile import Profile
 from cuvil_toy.device import open_device
 from cuvil_toy.lang import HEADER, TOY_C
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cuvil_hw.contract.device import Device
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.runtime.device import Device
 from cuvil_hw.runtime.null import NullDevice
 
 

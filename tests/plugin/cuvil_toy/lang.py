@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuvil_hw.render.lang import C_KEYWORDS, C_LIBRARY, Lang
+from cuvil_hw.render.c.lang import C_KEYWORDS, C_LIBRARY, Lang
 
 TOY_C = Lang(
     name="Toy C",

@@ -20,7 +20,7 @@ WITHOUT = frozenset(
     """
     aten._assert_tensor_metadata.default aten.arange.default aten.arange.start aten.arange.start_step aten.eye.default
     aten.full.default aten.linspace.default aten.ones.default aten.scalar_tensor.default aten.zeros.default
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 

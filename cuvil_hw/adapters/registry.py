@@ -1,0 +1,12 @@
+"""Makes adapters by name, those of other packages too."""
+
+from __future__ import annotations
+
+from cuvil_hw.adapters.base import Adapter
+from cuvil_hw.contract.registry import ADAPTERS, find
+
+
+def load_adapter(name: str) -> Adapter:
+    """A new adapter. Raises CuvilError when it is unknown, claimed twice or fails to load."""
+    adapter: Adapter = find(ADAPTERS, name).load()()
+    return adapter

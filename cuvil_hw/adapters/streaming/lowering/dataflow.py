@@ -1,0 +1,257 @@
+"""A whole streaming design: stages joined by streams, forks, width converters and ports, as a level2 module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.ir import Block, Region, SSAValue
+
+from cuvil_hw.adapters.streaming.analysis import cost, fifo, fold
+from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
+from cuvil_hw.adapters.streaming.analysis.ring import ring
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.streaming.lowering import process
+from cuvil_hw.adapters.streaming.lowering.buffered import buffered
+from cuvil_hw.adapters.streaming.lowering.window import window
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Comment, Name, Role, annotate
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Schedule
+
+MAX_LAYERS = 1024  # saturation counters of the simulator
+MOST_AHEAD = 64  # samples between input and output whose ends of packets are remembered
+
+
+@dataclass(frozen=True)
+class Stream:
+    name: str
+    dtype: str
+    lanes: int
+    words: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One process. `build` is None for the ports of the design."""
+
+    name: str
+    inputs: tuple[Stream, ...]
+    outputs: tuple[Stream, ...]
+    build: Callable[[], func.FuncOp] | None
+    needs: Callable[[Stream], Counts]
+    sequential: bool = False  # reads each input to its end before the next
+
+
+@dataclass
+class Network:
+    """The processes of a design in topological order. `flags`: streams that say where packets end."""
+
+    graph: KernelGraph
+    tables: Tables
+    flags: set[str] = field(default_factory=set)
+    nodes: list[Node] = field(default_factory=list)
+    ready: dict[str, list[Stream]] = field(default_factory=dict)  # streams that still wait for a reader, by buffer
+
+    def stream(self, name: str, dtype: str, lanes: int, elements: int) -> Stream:
+        return Stream(name, dtype, lanes, elements // lanes)
+
+
+def build_network(graph: KernelGraph, choice: Choice, packets: bool = False) -> Network:
+    """Place every kernel with its folding and join them. `packets`: outputs end theirs where the first input does."""
+    net = Network(graph, Tables(graph.constants))
+    stages = [classify(k) for k in graph.kernels]
+    schedule = {name: candidate.schedule for name, candidate in choice.picked}
+    lanes = {s.kernel.name: fold.lanes(s, schedule[s.kernel.name]) for s in stages}
+    wanted: dict[str, list[int]] = {b: [] for b in graph.buffers}
+    for s in stages:
+        for source in s.sources:
+            wanted[source].append(lanes[s.kernel.name][0])
+    for name in graph.inputs:
+        kind = graph.buffers[name].type
+        out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
+        ends = (Stream(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
+        net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64)))
+        _publish(net, name, out, len(wanted[name]))
+        for flags in ends:
+            _publish(net, flags.name, flags, len(graph.outputs))
+            net.flags = {flags.name, *(s.name for s in net.ready[flags.name])}
+    for layer, s in enumerate(stages):
+        if layer >= MAX_LAYERS:
+            raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
+        _place(net, s, layer, lanes[s.kernel.name], schedule[s.kernel.name])
+        made = s.kernel.output
+        uses = len(wanted[made]) + (graph.buffers[made].role == "output")
+        _publish(net, made, net.nodes[-1].outputs[0], uses)
+    for name in graph.outputs:
+        final = net.ready[name].pop()
+        ends = (net.ready[f"{graph.inputs[0]}_ends"].pop(),) if net.flags else ()
+        net.nodes.append(Node(f"write_{name}", (final, *ends), (), None, lambda _: np.zeros(0, np.int64)))
+    return net
+
+
+def _drain(net: Network, out: Stream) -> None:
+    """Read what no result depends on: whoever sends it must not wait."""
+    name = f"drain_{out.name}"
+    build = lambda: process.drain(name, net.tables, out.dtype, out.words, out.lanes)  # noqa: E731
+    net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64)))
+
+
+def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
+    """Make a stream available to its readers, through a fork when there are several."""
+    if uses <= 1:
+        net.ready[buffer] = [out]
+        if not uses:
+            _drain(net, out)
+        return
+    copies = tuple(Stream(f"{buffer}_to{n}", out.dtype, out.lanes, out.words) for n in range(uses))
+    name = f"fork_{buffer}"
+    build = lambda: process.fork(name, net.tables, out.dtype, out.words, out.lanes, uses)  # noqa: E731
+    net.nodes.append(Node(name, (out,), copies, build, lambda _: fifo.map_needs(out.words)))
+    net.ready[buffer] = list(copies)[::-1]
+
+
+def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
+    """The next stream of a buffer, with the wanted number of lanes."""
+    have = net.ready[buffer].pop()
+    if have.lanes == lanes:
+        return have
+    words = have.words * have.lanes // lanes
+    out = Stream(f"{have.name}_by{lanes}_{reader}", have.dtype, lanes, words)
+    name = f"resize_{have.name}_{reader}"
+    wide = min(have.words, words)
+    build = lambda: process.convert(name, net.tables, have.dtype, wide, have.lanes, lanes)  # noqa: E731
+    net.nodes.append(Node(name, (have,), (out,), build, lambda _: fifo.convert_needs(words, have.lanes, lanes)))
+    return out
+
+
+def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule: Schedule) -> None:
+    k, graph, tables = s.kernel, net.graph, net.tables
+    lanes_in, lanes_out = lanes
+    memory, ii = schedule.stage("w"), fold.interval(schedule)
+    ins = tuple(_take(net, b, lanes_in, k.name) for b in s.sources)
+    if s.kind in ("dense", "depthwise") and s.reordered:
+        source = ins[0]
+        r = ring(s, lanes_in)
+        taps = Stream(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
+        name = f"{k.name}_window"
+        build_window = lambda: window(name, s, source.dtype, tables, lanes_in)  # noqa: E731
+        net.nodes.append(Node(name, (source,), (taps,), build_window, lambda _: fifo.window_needs(r)))
+        ins = (taps,)
+    out = net.stream(k.output, k.type.dtype, lanes_out, k.type.size)
+    fold_out = s.channels_out // lanes_out
+    build: Callable[[], func.FuncOp]
+    needs: Callable[[Stream], Counts]
+    match s.kind:
+        case "dense":
+            words = s.tap_count * s.channels_in // lanes_in
+            build = lambda: (  # noqa: E731
+                process.running(s, graph, tables, layer, lanes_out, memory, ii)
+                if s.ordered
+                else process.dense(s, graph, tables, layer, lanes_out, lanes_in, memory)
+            )
+            needs = lambda _: fifo.dense_needs(s.pixels, words, fold_out)  # noqa: E731
+        case "depthwise":
+            build = lambda: process.running(s, graph, tables, layer, lanes_out, memory, ii)  # noqa: E731
+            needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
+        case "map":
+            build = lambda: process.elementwise(s, graph, tables, layer, lanes_out)  # noqa: E731
+            needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
+        case _:
+            build = lambda: buffered(s, graph, tables, layer, ii)  # noqa: E731
+            needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
+    net.nodes.append(Node(k.name, ins, (out,), build, needs, s.kind == "buffered"))
+
+
+def fifo_depths(net: Network) -> dict[str, int]:
+    """Depth of every stream of a design, in words."""
+    source = {s.name: n.name for n in net.nodes for s in n.outputs}
+    joined = [(n, s) for n in net.nodes for s in n.inputs if s.name not in net.flags]
+    edges = [Edge(s.name, source[s.name], n.name, s.words) for n, s in joined]
+    needs = {(n.name, s.name): (lambda n=n, s=s: n.needs(s)) for n, s in joined}
+    result = fifo.depths(edges, needs, [n.name for n in net.nodes])
+    # Each process may be at another sample; a flag waits until its sample comes out.
+    result |= dict.fromkeys(net.flags, min(len(net.nodes), MOST_AHEAD))
+    for n in net.nodes:
+        if n.sequential:
+            for s in n.inputs[1:]:
+                result[s.name] = s.words + fifo.SLACK_WORDS
+    return result
+
+
+def lower(graph: KernelGraph, choice: Choice, axis_bits: int, packets: bool = False) -> ModuleOp:
+    """The level2 module of a streaming design: tables, processes, and the top that joins them. `packets`: see
+    build_network."""
+    net = build_network(graph, choice, packets)
+    depth = fifo_depths(net)
+    functions = [n.build() for n in net.nodes if n.build is not None]
+    top = _top(net, depth, axis_bits)
+    return ModuleOp([*net.tables.ops, *functions, top])
+
+
+def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
+    graph = net.graph
+    ports = [*graph.inputs, *graph.outputs]
+    kind = level2.axis_type(axis_bits)
+    block = Block(arg_types=[kind] * len(ports))
+    for arg, name in zip(block.args, ports, strict=True):
+        arg.name_hint = name
+    port = {name: block.args[n] for n, name in enumerate(graph.inputs)}
+    port_out = {name: block.args[len(graph.inputs) + n] for n, name in enumerate(graph.outputs)}
+    values: dict[str, SSAValue] = {}
+    for n in net.nodes:
+        for s in n.outputs:
+            op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name], s.words)
+            annotate(op, Name(s.name))
+            block.add_op(op)
+            values[s.name] = op.output
+    for n in net.nodes:
+        if n.build is not None:
+            block.add_op(func.CallOp(n.name, [values[s.name] for s in (*n.inputs, *n.outputs)], []))
+        elif n.outputs:
+            name = n.name.removeprefix("read_")
+            size = graph.buffers[name].type.size
+            stream, *ends = (values[s.name] for s in n.outputs)
+            block.add_op(level2.AxisReadOp(port[name], stream, size, n.outputs[0].dtype, *ends))
+        else:
+            name = n.name.removeprefix("write_")
+            size = graph.buffers[name].type.size
+            stream, *ends = (values[s.name] for s in n.inputs)
+            block.add_op(level2.AxisWriteOp(stream, port_out[name], size, n.inputs[0].dtype, *ends))
+    block.add_op(func.ReturnOp())
+    top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
+    annotate(top, Role("dataflow"), Comment(f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"))
+    return top
+
+
+def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
+    """Permutation by which an array of a port crosses its stream."""
+    return physical(len(shape))
+
+
+def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int, packets: bool = False) -> dict[str, float]:
+    """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in
+    words."""
+    first = [(k.name, next(iter(fold.schedules(classify(k), fabric.floats)))) for k in graph.kernels]
+    slowest = [(name, Candidate(schedule, Estimate(0.0, 0))) for name, schedule in first]
+    net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"), packets)
+    depth = fifo_depths(net)
+    use = cost.Use()
+    for n in net.nodes:
+        for s in n.outputs:
+            width = s.lanes * cost.bits(s.dtype)
+            if depth[s.name] > 2:
+                use.add(cost.fifo_use(fabric, depth[s.name], width))
+        if n.name.startswith("fork_"):
+            use.lut += 40
+            use.ff += 40
+        elif n.build is None:  # a port: gearbox between the bus and the lanes, and its FIFO
+            use.lut += 150 + 2 * axis_bits
+            use.ff += 150 + 3 * axis_bits
+    return use.axes(fabric)

@@ -1,0 +1,86 @@
+"""Constants of a folded stage: laid out as it consumes them, and how its expressions read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from cuvil_hw.adapters.streaming.analysis.stage import Stage
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.streaming.lowering.rom import gather, indexed_by_data
+from cuvil_hw.expr.nodes import Iter, Load, Lookup
+from cuvil_hw.ir.annotations import Annotation, Bind, Reshape
+from cuvil_hw.lower.emit import Emitter, Env
+from cuvil_hw.schedule.kernel import KernelGraph
+
+VECTOR = 8  # lanes from which a loop over them is worth a vector instruction in simulation
+
+
+class Folded:
+    """Constants of a stage in folded order: tables over (fold of outputs, fold of inputs, input lane, output lane).
+
+    `outputs_inside`: whether the loop over output lanes is the inner one, with the table laid out for it: the longer
+    lane loop goes inside, where simulators vectorise it.
+    """
+
+    def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
+        self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
+        k = stage.kernel
+        self.out_iter: Iter | None = k.iterators[physical(k.type.rank)[-1]] if k.type.rank else None
+        self.nf = stage.channels_out // pe
+        self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
+        self.sf = stage.tap_count * self.cf
+        self.outputs_inside = pe >= VECTOR or pe >= simd
+        self.grids: dict[Iter, Any] = {}
+        if self.out_iter is not None:
+            self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
+        shape = [d.kernel for d in stage.dims]
+        digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
+        for tap, digit in zip(stage.taps, digits, strict=True):
+            if tap is not None:
+                self.grids[tap] = digit.reshape(1, -1, 1, 1)
+        if stage.channel is not None:
+            fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
+            self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
+        reduction = [i for i in (*stage.taps, stage.channel) if i is not None]
+        lanes = [stage.channel] if stage.channel is not None else []
+        outputs = [self.out_iter] if self.out_iter is not None else []
+        self.axes: tuple[list[Iter], ...] = (outputs, reduction, lanes, outputs)
+
+    def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
+        """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
+        array, kept = gather(e, self.graph, self.grids, self.axes)
+        if kept[-2:] == (2, 3) and not self.outputs_inside:
+            array = array.swapaxes(-1, -2)
+        if kept[:2] == (0, 1):
+            array = array.reshape(self.nf * self.sf, *array.shape[2:])
+        return array, kept
+
+
+def read_constant(
+    folded: Folded, hint: str, places: Sequence[SSAValue | None], flat: SSAValue | None, bind: str
+) -> Callable[[Load | Lookup, Emitter, Env], SSAValue]:
+    """How expression leaves read constants. `places`: index on each of the four axes; `flat`: nf·SF + sf."""
+
+    def read(leaf: Load | Lookup, e: Emitter, env: Env) -> SSAValue:
+        if isinstance(leaf, Lookup) and indexed_by_data(leaf):
+            table = e.table(np.asarray(leaf.values), leaf.dtype, f"{hint}_lut")
+            return e.load(table, e.value(leaf.index, env))
+        array, kept = folded.table(leaf)
+        name = f"{hint}_{leaf.buffer if isinstance(leaf, Load) else 'p'}"
+        at = [places[n] for n in kept]
+        if kept[:2] == (0, 1):
+            at = [flat, *at[2:]]
+        if kept[-2:] == (2, 3) and not folded.outputs_inside:
+            at = [*at[:-2], at[-1], at[-2]]
+        lanes = [n for n in range(len(at)) if kept[len(kept) - len(at) + n] >= 2]
+        placed: list[Annotation] = [Bind(bind)] if bind else []
+        if lanes:
+            placed.append(Reshape(tuple(lanes)))
+        table = e.table(array, leaf.dtype, name, *placed)
+        return e.load(table, *[a for a in at if a is not None])
+
+    return read

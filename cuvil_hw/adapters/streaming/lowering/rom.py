@@ -1,0 +1,75 @@
+"""Constants in the order in which a folded stage consumes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, State
+from cuvil_hw.expr.traverse import walk
+from cuvil_hw.schedule.kernel import KernelGraph
+
+Array = npt.NDArray[Any]
+
+
+def evaluate_index(e: Expr, values: Mapping[Iter, Array]) -> Array:
+    """An index expression over whole grids of iterator values."""
+    match e:
+        case Const():
+            return np.asarray(int(e.value))
+        case Iter():
+            if e not in values:
+                raise CuvilError(f"iterator {e.name} has no values here")
+            return values[e]
+        case Apply(dtype="index", args=(a, b)):
+            x, y = evaluate_index(a, values), evaluate_index(b, values)
+            match e.op:
+                case "add":
+                    return np.asarray(x + y)
+                case "mul":
+                    return np.asarray(x * y)
+                case "floordiv":
+                    return np.asarray(x // y)
+                case "mod":
+                    return np.asarray(x % y)
+                case "min":
+                    return np.minimum(x, y)
+                case "max":
+                    return np.maximum(x, y)
+    raise CuvilError(f"not an index expression: {e}")
+
+
+def iterators(e: Load | Lookup) -> set[Iter]:
+    """Iterators that an access to a constant depends on."""
+    indices = e.index if isinstance(e, Load) else (e.index,)
+    return {n for i in indices for n in walk(i) if isinstance(n, Iter)}
+
+
+def indexed_by_data(e: Lookup) -> bool:
+    """Whether the index is computed from what streams in, so that the table is no constant of the stage."""
+    return any(isinstance(n, Load | Reduce | State) for n in walk(e.index))
+
+
+def gather(
+    e: Load | Lookup, graph: KernelGraph, grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]
+) -> tuple[Array, tuple[int, ...]]:
+    """The constants that `e` reads over the whole iteration space, and which table axes they depend on.
+
+    `axes`: the iterators behind each axis of the table; `grids`: each iterator's values, shaped to broadcast over
+    all axes. An axis on which `e` doesn't depend is left out of the table.
+    """
+    used = iterators(e)
+    kept = tuple(n for n, its in enumerate(axes) if used & set(its))
+    values = {it: grids[it] for it in used}
+    if isinstance(e, Load):
+        data = graph.constant(e.buffer).reshape(graph.buffers[e.buffer].type.shape)
+        table = data[tuple(evaluate_index(i, values) for i in e.index)]
+    else:
+        table = np.asarray(e.values)[evaluate_index(e.index, values)]
+    rank = len(axes)
+    full = np.broadcast_to(table, np.broadcast_shapes(table.shape, *[grids[it].shape for it in used], (1,) * rank))
+    return full.squeeze(axis=tuple(n for n in range(rank) if n not in kept)) if full.ndim else full, kept

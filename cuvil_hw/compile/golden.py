@@ -1,0 +1,42 @@
+"""Inputs and outputs of a device program for the testbenches in generated projects."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.base import Golden
+from cuvil_hw.contract.device import Array
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.program import Program, evaluate
+from cuvil_hw.types import TensorType
+
+SAMPLES = 2
+
+
+def golden(core: Program) -> Golden:
+    """Inputs of the device program drawn over the range of their dtypes (floats from a normal distribution; fixed
+    seed), and what NumPy gives for them.
+
+    Zeros take the place of inputs that the program refuses, such as an index outside its table.
+    """
+    return Golden(lambda: _drawn(core))
+
+
+def _drawn(core: Program) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    draw = np.random.default_rng(0)
+    inputs = [_draw(draw, kind) for _, kind in core.inputs]
+    try:
+        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(SAMPLES)]
+    except CuvilError:
+        inputs = [np.zeros_like(stack) for stack in inputs]
+        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(SAMPLES)]
+    return tuple(inputs), tuple(np.stack(results) for results in zip(*runs, strict=True))
+
+
+def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
+    if dtypes.is_float(kind.dtype):
+        return draw.normal(size=(SAMPLES, *kind.shape)).astype(dtypes.to_numpy(kind.dtype))
+    low, high = dtypes.int_range(kind.dtype)
+    drawn = draw.integers(low, high, (SAMPLES, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True)
+    return drawn.astype(dtypes.to_numpy(kind.dtype))

@@ -1,0 +1,67 @@
+"""The device contract: what runs a built program. Imports numpy only, so that a board can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a device program. Arrays cross in logical (row-major) `shape`, whole batch of one call;
+    `dtype` is a Cuvil dtype name, its NumPy container is what crosses."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """What a device loads: the adapter's files and products (verified by the caller), its ports and settings.
+
+    `folder`: a private directory that holds `files`; `info`: the plan's own data (JSON values); `constants`: the
+    artifact's constants by name (a constant's digest), read-only; `seal`: what the generated code says if it belongs to
+    `info` and the ports (contract/record.py), "" where that is not known.
+    """
+
+    name: str
+    folder: Path
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    info: Mapping[str, Any]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    seal: str = ""
+
+
+class Loaded(Protocol):
+    """A program on a device, ready to run. Owned by the caller; `close` frees it and may be called twice."""
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        """Run N samples. Each input is C-contiguous, shape (N, *port.shape), container dtype of its port.
+
+        Returns outputs of shape (N, *port.shape) (fresh arrays that the caller owns) and seconds on the device.
+        Safe to call from several threads. Raises DeviceError."""
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Per layer: what was counted since it was loaded, e.g. {"conv1": {"saturated_high": 3}}; {} if nothing."""
+
+    def close(self) -> None: ...
+
+
+class Device(Protocol):
+    """A piece of hardware, a simulator, or nothing at all ("null"). `load` raises ToolNotFound when it can't."""
+
+    name: str
+    interface: str  # "hw" | "sim" | "null"
+
+    def load(self, program: DeviceProgram) -> Loaded: ...
+
+    def usable(self) -> str | None:
+        """None when this device can run programs here, else the reason, for `cuvil doctor`."""

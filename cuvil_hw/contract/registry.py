@@ -1,0 +1,103 @@
+"""Finds adapters and devices by name, also those of other packages, without importing any that is not asked for.
+
+A package adds a target by two entry points of the same name: in group "cuvil.adapters" a class without constructor
+arguments (cuvil_hw.adapters.base.Adapter), in group "cuvil.devices" a function (profile data, interface) → Device.
+A family of targets too many to list as files may have one in group "cuvil.profiles": a function from what stands behind
+the colon in `cuda:sm_75` to a Profile.
+The built-in targets use the same groups; their table below also works from a checkout that is not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from cuvil_hw.contract.device import Device
+from cuvil_hw.errors import CuvilError, pip_install
+
+ADAPTERS, DEVICES, PROFILES = "cuvil.adapters", "cuvil.devices", "cuvil.profiles"
+OWN = "cuvil-hw"
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    ADAPTERS: {
+        "cpu": "cuvil_hw.adapters.cpu.adapter:CpuAdapter",
+        "cuda": "cuvil_hw.adapters.cuda.adapter:CudaAdapter",
+        "agilex": "cuvil_hw.adapters.agilex.adapter:AgilexAdapter",
+        "mlu": "cuvil_hw.adapters.mlu.adapter:MluAdapter",
+        "zynq": "cuvil_hw.adapters.zynq.adapter:ZynqAdapter",
+    },
+    DEVICES: {
+        "cpu": "cuvil_hw.adapters.cpu.device:open_device",
+        "cuda": "cuvil_hw.adapters.cuda.device:open_device",
+        "agilex": "cuvil_hw.adapters.agilex.device:open_device",
+        "mlu": "cuvil_hw.adapters.mlu.device:open_device",
+        "zynq": "cuvil_hw.adapters.zynq.device:open_device",
+    },
+    PROFILES: {
+        "cuda": "cuvil_hw.adapters.cuda.arch:profile_of",
+    },
+}
+
+OpenDevice = Callable[[Mapping[str, Any], str], Device]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point. `value`: "module:attribute"; `package`: name of the distribution that brings it."""
+
+    group: str
+    name: str
+    value: str
+    package: str
+
+    def load(self) -> Any:
+        """The object itself. Raises CuvilError that names the package when importing it fails, for whatever reason."""
+        module, _, attribute = self.value.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except Exception as e:
+            remedy = f"repair or remove package {self.package}"
+            if isinstance(e, ModuleNotFoundError) and e.name != module:
+                remedy = f"install {e.name}"
+                if self.package == OWN:
+                    remedy += f", which {pip_install('all')} brings"
+            what = f"{self.group} plug-in {self.name!r} of package {self.package} ({self.value})"
+            raise CuvilError(f"{what} failed to load: {type(e).__name__}: {e}; {remedy}") from e
+
+
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """All plug-ins of a group, sorted; a name that two packages claim appears twice."""
+    found = {Plugin(group, name, value, OWN) for name, value in BUILT_IN[group].items()}
+    for entry in entry_points(group=group):
+        package = entry.dist.name if entry.dist is not None else "of unknown name"
+        # An installed copy of this package says what the table says; the code that runs decides.
+        if re.sub(r"[-_.]+", "-", package).lower() != OWN:
+            found.add(Plugin(group, entry.name, entry.value, package))
+    return tuple(sorted(found, key=lambda p: (p.name, p.package, p.value)))
+
+
+def names(group: str) -> frozenset[str]:
+    """Names of the plug-ins of a group."""
+    return frozenset(p.name for p in plugins(group))
+
+
+def find(group: str, name: str) -> Plugin:
+    """The plug-in called `name`. Raises CuvilError when there is none, or several: then it names their packages."""
+    every = plugins(group)
+    matches = [p for p in every if p.name == name]
+    if not matches:
+        have = ", ".join(sorted({p.name for p in every}))
+        raise CuvilError(f"no plug-in {name!r} in {group}; there are: {have}; install the package that brings it")
+    if len(matches) > 1:
+        claims = " and ".join(f"{p.package} ({p.value})" for p in matches)
+        raise CuvilError(f"{group} plug-in {name!r} is claimed by {claims}; uninstall one of these packages")
+    return matches[0]
+
+
+def open_device(name: str, profile: Mapping[str, Any], interface: str) -> Device:
+    """A device of adapter `name` for a profile given as data. Raises CuvilError, ToolNotFound or DeviceError."""
+    opener: OpenDevice = find(DEVICES, name).load()
+    return opener(profile, interface)

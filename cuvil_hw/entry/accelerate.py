@@ -1,0 +1,161 @@
+"""`accelerate`: a model whose forward runs on a target and that is in all else the model it was, for Hugging Face's."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cuvil_hw.entry.saved_programs import SavedPrograms
+from cuvil_hw.entry.torch_compile import backend
+from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python, pip_install
+from cuvil_hw.frontend.torch.errors import user_line
+from cuvil_hw.frontend.torch.twin import twin_of
+from cuvil_hw.runtime.executable import Executable
+
+M = TypeVar("M")
+
+# Counters of caches: numbers that change with every token. Dynamo keeps those open whose names match.
+COUNTERS = r"L\[.*\.(cumulative_length\w*|_?seen_tokens)$"
+SIGNATURES = 256  # kinds of calls that one model is compiled for
+
+
+def accelerate(
+    model: M,
+    target: Any = "cpu",
+    precision: str | None = None,
+    *,
+    calibration: Any = None,
+    interface: str | None = None,
+    whole: bool = True,
+    programs: str | os.PathLike[str] | None = None,
+) -> M:
+    """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
+
+    The copy shares parameters and buffers with `model`, which stays as it is; its modules, their flags and hooks are
+    its own. It keeps its class (it is an instance of it), the signature of `forward`, `config`, the class of outputs,
+    `eval`, `state_dict` and `generate`. The first call
+    of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and in the values
+    of those that are no tensors. Weights may change between calls; the next one compiles anew. For inference only: a
+    call in training mode raises CuvilError, and so does a backward pass through its results.
+
+    `generate` runs as the model does it. Its default cache grows with every token, and each length is compiled for; a
+    cache of fixed size, `generate(…, cache_implementation="static")`, needs one program for each length of prompt and
+    one for all tokens after it (two where layers have a sliding window). On no target does one program serve several
+    lengths: pad to a few, with `attention_mask`, as tokenizers do with `padding="max_length"` or `pad_to_multiple_of`.
+
+    `precision`, `calibration`, `interface`: as in `cuvil.compile`. `whole`: forward must become one program; False lets
+    Dynamo break it where Python decides on values, and what lies between the programs runs in Python. Compiled programs
+    are listed in `accelerated.cuvil_programs`, the newest last.
+
+    `accelerated.save(path)` (`cuvil_save` where the model has a `save` of its own) writes the programs of all kinds of
+    calls so far into one artifact, equal weights once. `programs`: the path of such a file, for a process that has the
+    same model. Calls are traced there, too, and a program is taken from the file where it was compiled from the same
+    operations and weights for the same target, precision and calibration by the same version; anything else is
+    compiled, and the log "cuvil" says so. The file is verified, never unpickled; it is code all the same
+    (docs/security.md).
+
+    Raises CuvilError when `model` is no torch module or `programs` are for another target, ArtifactError for a file
+    that `save` didn't write, ToolNotFound without torch; the first call of a kind raises what `cuvil.compile` raises,
+    Unsupported with the model's lines above all.
+    """
+    needs_python("accelerate a model")
+    try:
+        import torch
+    except ModuleNotFoundError as e:
+        raise ToolNotFound("Python package torch", "accelerate a model", pip_install("torch")) from e
+    if not isinstance(model, torch.nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise CuvilError(f"accelerate takes a torch module, such as a Hugging Face model; this is {kind}")
+    original = type(model)
+    if hasattr(original, "cuvil_programs"):
+        raise CuvilError(f"this {original.__name__} is accelerated already; accelerate the model that it was made from")
+
+    made: list[Executable] = []
+    kept = SavedPrograms(original.__name__, target, calibration, programs)
+
+    def save(self: Any, path: str | os.PathLike[str]) -> None:
+        """Write the compiled programs into one file, for `accelerate(…, programs=path)`. Raises CuvilError."""
+        kept.save(path)
+
+    options = {
+        "target": target,
+        "precision": precision,
+        "calibration": calibration,
+        "interface": interface,
+        "name": original.__name__,
+        "done": made.append,
+        "compiler": kept.compile,
+    }
+    namespace = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        "forward": _forward(original, options, whole),
+        "cuvil_programs": made,
+        "cuvil_save" if hasattr(model, "save") else "save": save,
+    }
+    derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
+    return twin_of(model, derived)  # type: ignore[no-any-return]
+
+
+def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
+    """A `forward` for a class derived from `original`. Compiled as a function of the module, so that copies of an
+    accelerated model are right, too."""
+    import torch
+    from torch._dynamo import config, exc
+
+    compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
+    sources: Any = torch.compiler.config
+    # Beyond its limit Dynamo would run the model in PyTorch without a word.
+    settings: Any = {
+        "recompile_limit": SIGNATURES,
+        "accumulated_recompile_limit": SIGNATURES,
+        "fail_on_recompile_limit_hit": True,
+        "allow_rnn": True,  # or Dynamo leaves recurrent layers to PyTorch
+    }
+
+    @functools.wraps(original.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # an outer torch.compile takes the model's own code
+            return original.forward(self, *args, **kwargs)
+        if self.training:
+            raise CuvilError(
+                f"{original.__name__} is in training mode, and it is compiled for inference; call .eval() first"
+            )
+        try:
+            with config.patch(settings), sources.patch(dynamic_sources=_sources()):
+                return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        except exc.FailOnRecompileLimitHit as e:
+            raise CuvilError(
+                f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "
+                "pad inputs to a few sizes"
+            ) from e
+        except exc.TorchDynamoException as e:
+            raise _explained(e, original.__name__) from e
+
+    return forward
+
+
+def _sources() -> str:
+    """What torch.compiler.config is told to keep open: the user's own choice, and counters."""
+    import torch
+
+    given = str(torch.compiler.config.dynamic_sources)
+    return f"{given},{COUNTERS}" if given else COUNTERS
+
+
+def _explained(error: Exception, name: str) -> CuvilError:
+    """Dynamo's reason without its hints, in one line, with the user's line where Dynamo knows it."""
+    lines = [line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.lstrip().startswith("Hint:")]
+    text = " ".join(" ".join(lines).split())
+    if "data-dependent" in text.lower():
+        text += "; accelerate(…, whole=False) lets Python decide there, @cuvil.compile compiles both branches"
+    frames = [(f.filename, f.lineno or 0) for f in getattr(error, "real_stack", None) or ()]
+    where = user_line(frames)
+    return Unsupported([Refusal("forward", text, 1, (where,) if where else ())], name)
+
+
+__all__ = ["accelerate"]

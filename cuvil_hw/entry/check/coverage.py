@@ -1,0 +1,112 @@
+"""What a target would do with a program: on the device, on the processor beside it, refused; and whether it fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cuvil_hw import api, dtypes
+from cuvil_hw.adapters.base import Adapter
+from cuvil_hw.adapters.target_check import adapter_for
+from cuvil_hw.compile import numbers
+from cuvil_hw.compile.partition import Partition
+from cuvil_hw.compile.precision import choose_precision
+from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
+from cuvil_hw.ir import level1
+from cuvil_hw.ir.program import Program
+from cuvil_hw.passes.quantize.calibrate import Range, Statistics, digest, numbered
+from cuvil_hw.runtime import host_work
+from cuvil_hw.target.profile import Profile
+
+ASSUMED = "ranges of values assumed, as no calibration data was given"
+GOLDEN = 0.618034  # its multiples, modulo 1, all differ
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`precision`: in which the target would run it; `device`, `processor`: ops by mnemonic; `refused`: what can't run;
+    `fits`: within the profile's limits, None when it wasn't asked; `problem`: why it doesn't fit or can't be compiled;
+    `note`: what was assumed; `warnings`: layers on the processor, quantization that is far from float."""
+
+    target: str
+    precision: str
+    device: Mapping[str, int] = field(default_factory=dict)
+    processor: Mapping[str, int] = field(default_factory=dict)
+    refused: tuple[Refusal, ...] = ()
+    fits: bool | None = None
+    problem: str = ""
+    note: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.refused and not self.problem
+
+
+def coverage(
+    program: Program, profile: Profile, precision: str | None = None, statistics: Statistics | None = None
+) -> Coverage:
+    """The way of `compile` up to the choice of schedules; no tool is run. `program`: simplified; it stays as it is.
+
+    A float program for a target that needs integers is quantized with assumed ranges where there are no
+    `statistics`: what runs where doesn't depend on them, and resources hardly."""
+    note = ""
+    try:
+        adapter = adapter_for(profile, None)
+        try:
+            chosen = choose_precision(program, precision, statistics is not None, profile)
+        except CuvilError:
+            if statistics is not None:
+                raise
+            statistics, note = assumed(program), ASSUMED
+            chosen = choose_precision(program, precision, True, profile)
+    except CuvilError as e:
+        return Coverage(profile.name, precision or "", problem=str(e))
+    try:
+        ready = program.clone()
+        ready = numbers.quantize(ready, chosen, statistics)
+        numbers.make_integer(ready, chosen)
+        parts = api.divide(ready, adapter, profile)
+    except Unsupported as e:
+        return Coverage(profile.name, chosen.label, refused=e.refusals, note=note)
+    except CuvilError as e:
+        return Coverage(profile.name, chosen.label, problem=str(e), note=note)
+    device = Counter(o.spec.mnemonic for o in parts.core.block.ops if isinstance(o, level1.TensorOp))
+    processor = Counter(step.op for part in (parts.prologue, parts.epilogue) for step in part.steps)
+    doubts = () if note else ready.notes.get("quantization", {}).get("warnings", ())
+    host = str(profile.settings.get("host", ""))
+    found: dict[str, Any] = {
+        "device": dict(device),
+        "processor": dict(processor),
+        "note": note,
+        "warnings": (*host_work.warnings(parts.host, host), *doubts),
+    }
+    try:
+        fitted(parts, adapter, profile)
+    except DoesNotFit as e:
+        return Coverage(profile.name, chosen.label, **found, fits=False, problem=str(e))
+    except CuvilError as e:
+        return Coverage(profile.name, chosen.label, **found, problem=str(e))
+    return Coverage(profile.name, chosen.label, **found, fits=True)
+
+
+def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
+    """Raises DoesNotFit when no choice of schedules keeps the core within the profile's limits."""
+    graph = api.fuse(parts.core)
+    overhead = adapter.overhead(graph, profile)
+    choice = api.choose(api.propose(graph, adapter, profile), profile, overhead)
+    api.plan_memory(graph, choice, overhead, profile)
+
+
+def assumed(program: Program) -> Statistics:
+    """Statistics as if every float value had a range of its own, around 0 and not symmetric: as for real data, no two
+    scales are equal and no zero point is 0, which would save arithmetic that a calibrated program has."""
+    floats = [
+        n
+        for v, n in numbered(program).items()
+        if dtypes.is_float(level1.type_of(v).dtype) and not isinstance(v.owner, level1.ConstOp)
+    ]
+    sizes = {n: 1 + n * GOLDEN % 1 for n in floats}
+    return Statistics(digest(program), 0, {n: Range(-1.1 * s, 1.7 * s, ()) for n, s in sizes.items()})

@@ -1,0 +1,293 @@
+"""`cuvil.compile`: a model ahead of time, or a Python function or method when it is called, as a decorator too."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from cuvil_hw import api
+from cuvil_hw.contract.imported import imported_class
+from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python, pip_install
+from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.target.profile_file import near
+
+if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
+    from cuvil_hw.extent.constraint import Constraint
+    from cuvil_hw.frontend.python.load import Arguments, Traced
+    from cuvil_hw.runtime.dynamic import DynamicExecutable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+Target = str | Path | Profile
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A compilation: for which arguments, and what it is, which says what it read besides them. `kept`: objects whose
+    ids stand in `key`; `executable`: an Executable, None where the result depends on no array."""
+
+    key: Any
+    kept: Mapping[tuple[int, bool], Any]
+    traced: Traced
+    executable: Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """How functions are compiled; see `compile`."""
+
+    target: Target = "cpu"
+    max_trips: int | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CompiledFunction(Generic[P, R]):
+    """A Python function that is compiled when it is called: once for each combination of shapes and dtypes of arrays,
+    values of all other arguments, and values that it reads from outside.
+
+    `__wrapped__` is the function itself; `executables` are the programs compiled so far. Calls may be made by several
+    threads, but compile one at a time.
+    """
+
+    __wrapped__: Callable[P, R]
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], options: Options) -> None:
+        functools.update_wrapper(self, function)
+        self.__cuvil_wrapped__ = function
+        self.options = options
+        self._variants: list[_Variant] = []
+        self._compiling = RLock()
+
+    @property
+    def executables(self) -> tuple[Executable, ...]:
+        return tuple(v.executable for v in self._variants if v.executable is not None)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        load, result = _front_end()
+        if load.is_tracing():  # called by a function that is compiled now: a part of it
+            part: R = load.call(self.__wrapped__, *args, **kwargs)
+            return part
+        given = load.arguments(self.__wrapped__, args, kwargs)
+        variant = self._variant(given)
+        try:
+            outputs = () if variant.executable is None else variant.executable.run(*given.arrays).outputs
+        except GuardError as e:
+            raise _as_python(e, variant.traced) from None
+        made: R = result.rebuilt(variant.traced, outputs, given.arrays)
+        return made
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r} for {self.options.target}>"
+
+    def _variant(self, given: Arguments) -> _Variant:
+        kept: dict[tuple[int, bool], Any] = {}
+        key = _key(given, kept)
+        with self._compiling:
+            for variant in reversed(self._variants):
+                if variant.key == key and variant.traced.reads.unchanged():
+                    return variant
+            traced = _traced(self.__wrapped__, given, self.options)
+            executable = None
+            if traced.program.outputs:
+                executable = api.compile(traced.program, self.options.target, **self.options.others)
+            variant = _Variant(key, kept, traced, executable)
+            self._variants.append(variant)
+            return variant
+
+
+if TYPE_CHECKING:
+
+    class CommonOptions(TypedDict, total=False):
+        """See `cuvil_hw.api.compile`."""
+
+        name: str | None
+        max_trips: int | None
+        opt_level: int | None
+        interface: str | None
+        progress: api.Progress | None
+
+    class FunctionOptions(CommonOptions, total=False):
+        """Of functions: what else they have is in their code."""
+
+        calibration: Any
+        precision: str | None
+
+    class ModelOptions(CommonOptions, total=False):
+        """Of models, whose calibration and precision may be given by position too."""
+
+        shapes: Mapping[Any, Any] | None
+        constraints: Sequence[str | Constraint] | str | Constraint
+        constants: Mapping[str, Any] | None
+        state: Mapping[str, str] | None
+
+
+@overload
+def compile(
+    model: None = None, target: Target = "cpu", **options: Unpack[FunctionOptions]
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def compile(model: C, target: Target = "cpu", **options: Unpack[FunctionOptions]) -> C: ...
+@overload
+def compile(
+    model: types.FunctionType, target: Target, example_inputs: Any, **options: Unpack[FunctionOptions]
+) -> Executable: ...
+@overload
+def compile(model: Callable[P, R], target: Target = "cpu", **options: Unpack[FunctionOptions]) -> Callable[P, R]: ...
+@overload
+def compile(
+    model: Any,
+    target: Target,
+    example_inputs: Any = None,
+    calibration: Any = None,
+    precision: str | None = None,
+    **options: Unpack[ModelOptions],
+) -> Executable | DynamicExecutable: ...
+def compile(
+    model: Any = None, target: Target | None = None, example_inputs: Any = None, *args: Any, **options: Any
+) -> Any:
+    """Compile a model, or a Python function.
+
+    A model with its target gives an Executable: see `cuvil_hw.api.compile` for models, arguments and errors. So does a
+    Python function with `example_inputs`: a tuple with its arguments, a mapping of them by name, or the only one.
+
+    Without `example_inputs` a function, a method, a torch module or its class gives the same thing compiled: it is
+    compiled when it is called, for each combination of shapes, dtypes and Python values, and returns what Python would.
+    As a decorator, with or without options:
+
+        @cuvil.compile
+        def f(x): ...
+
+        @cuvil.compile(target="cpu", opt_level=3)
+        def g(x): ...
+
+    `target`: "cpu" when left out. `max_trips`: trips that are compiled of a loop whose end depends on tensors; 32 when
+    left out. Other options as in `cuvil_hw.api.compile`: precision, calibration, opt_level, interface, name.
+
+    Raises what `cuvil_hw.api.compile` raises; for functions Unsupported with every construct that can't be compiled, by
+    line. A call raises GuardError when a loop needs more trips, and else what the function itself would raise.
+    """
+    if model is None:
+        if example_inputs is not None or args:
+            raise CuvilError("example_inputs is given, but no function or model to compile")
+        return lambda function: compile(function, "cpu" if target is None else target, **options)
+    if not _is_function(model) and not (_is_module(model) and target is None and example_inputs is None):
+        if target is None:
+            raise CuvilError("a target is missing, e.g. cuvil.compile(model, 'cpu', example_inputs=x)")
+        return api.compile(model, target, example_inputs, *args, **options)
+    names = ("calibration", "precision")
+    others = {**dict(zip(names, args, strict=False)), **options}
+    known = inspect.signature(api.compile).parameters
+    for option in others:
+        if option not in known:
+            raise TypeError(f"cuvil.compile has no option {option!r}{near(option, tuple(known))}")
+    chosen = Options("cpu" if target is None else target, others.pop("max_trips", None), others)
+    if example_inputs is not None:
+        return _ahead(model, example_inputs, chosen)
+    if isinstance(model, type):
+        return _class(model, chosen)
+    if _is_module(model):
+        model.forward = CompiledFunction(model.forward, chosen)
+        return model
+    if isinstance(model, types.MethodType) and not isinstance(model.__func__, types.FunctionType):
+        raise CuvilError(f"{model!r} can't be compiled: it is no Python function")
+    return CompiledFunction(model, chosen)
+
+
+def _signature() -> inspect.Signature:
+    """All that may be given, for help() and editors."""
+    known = dict(inspect.signature(api.compile).parameters)
+    first = ("model", "target")
+    shown = [known[n].replace(default=None) if n in first else known[n] for n in known]
+    return inspect.Signature(shown, return_annotation="Any")
+
+
+compile.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def _is_function(model: Any) -> bool:
+    """Plain functions, methods, functools.partial, objects with a __call__ of Python, and torch modules' classes."""
+    if isinstance(model, types.FunctionType | types.MethodType | functools.partial):
+        return True
+    return isinstance(model, type) and _is_module(model)
+
+
+def _is_module(model: Any) -> bool:
+    module = imported_class("torch.nn", "Module")
+    if module is None:
+        return False
+    return issubclass(model, module) if isinstance(model, type) else isinstance(model, module)
+
+
+def _class(model: type, options: Options) -> type:
+    """A torch module's class whose instances' forward is compiled."""
+    model.forward = CompiledFunction(model.forward, options)  # type: ignore[attr-defined]
+    return model
+
+
+def _front_end() -> tuple[Any, Any]:
+    needs_python("compile a Python function")
+    try:
+        from cuvil_hw.frontend.python import load, result
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] not in ("torch", "xdsl"):
+            raise
+        raise ToolNotFound(f"Python package {e.name}", "compile a Python function", pip_install("torch")) from e
+    return load, result
+
+
+def _traced(function: Callable[..., Any], given: Arguments, options: Options) -> Traced:
+    load, _ = _front_end()
+    trips = load.MAX_TRIPS if options.max_trips is None else options.max_trips
+    if isinstance(trips, bool) or not isinstance(trips, int) or trips < 1:
+        raise CuvilError(f"max_trips is {trips!r}; a loop's bound is a positive number of trips")
+    name = options.others.get("name") or getattr(function, "__name__", "function").strip("<>")
+    traced: Traced = load.trace_function(function, given, trips, name)
+    return traced
+
+
+def _ahead(function: Callable[..., Any], examples: Any, options: Options) -> Any:
+    load, result = _front_end()
+    names = set(inspect.signature(function).parameters)
+    named = isinstance(examples, Mapping) and set(examples) <= names
+    args = () if named else tuple(examples) if isinstance(examples, tuple) else (examples,)
+    given = load.arguments(function, args, examples if named else {})
+    traced = _traced(function, given, options)
+    return api.compile(result.called_as(function, given, traced), options.target, **options.others)
+
+
+def _key(given: Arguments, kept: dict[tuple[int, bool], Any]) -> Any:
+    from cuvil_hw.frontend.python.captured import fingerprint
+    from cuvil_hw.frontend.python.reads import environment
+
+    arrays = set(given.inputs)
+    leaves = tuple(
+        (type(x).__name__, tuple(x.shape), str(x.dtype)) if i in arrays else fingerprint(x, kept)
+        for i, x in enumerate(given.leaves)
+    )
+    return given.spec, leaves, environment()
+
+
+def _as_python(error: GuardError, traced: Traced) -> Exception:
+    """The exception that Python would raise: an assertion's, a division's."""
+    text = str(error)
+    for message, kind in traced.errors.items():
+        if text.endswith(message):
+            return kind(message)
+    return error
+
+
+__all__ = ["CompiledFunction", "compile"]

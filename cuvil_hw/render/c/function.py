@@ -1,0 +1,438 @@
+"""One level2 function → text.
+
+A value that is used once is written where it is used, unless something in between writes the memory that it reads.
+Loop-carried values become variables that are assigned at the end of the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from xdsl.dialects import arith, func, gpu, memref, scf
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir import annotations as notes
+from cuvil_hw.ir.level2 import (
+    AxisReadOp,
+    AxisType,
+    AxisWriteOp,
+    CopyOp,
+    LoadWordOp,
+    StreamOp,
+    StreamReadOp,
+    StreamType,
+    StreamWriteOp,
+)
+from cuvil_hw.render.c.inline import writes
+from cuvil_hw.render.c.names import comment_lines
+from cuvil_hw.render.c.scalar import (
+    INT,
+    PLUS,
+    PRIMARY,
+    UNARY,
+    Code,
+    at,
+    bare,
+    declared,
+    native_type,
+    port_element,
+    value_type,
+)
+from cuvil_hw.render.c.values import Memory, Values
+
+
+@dataclass
+class Function(Values):
+    """`text` walks the function once. `streams`: names of those that are declared at file scope."""
+
+    calls_begun: bool = False
+    streams: Mapping[SSAValue, str] = field(default_factory=dict)
+    apart: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        Values.__post_init__(self)
+        for stream in dict.fromkeys(self.streams.values()):
+            self.names.new(stream)
+
+    @property
+    def role(self) -> str:
+        return notes.text_of(self.op, notes.Role) or "kernel"
+
+    def signature(self) -> str:
+        first = self.lang.first_param.get(self.role, "")
+        params = [self._parameter(i, arg) for i, arg in enumerate(self.op.body.block.args)]
+        params = [p for p in (first, *params) if p]
+        results = self.op.function_type.outputs.data
+        linkage = self.lang.linkage.get(self.role)
+        if linkage is None:
+            have = ", ".join(self.lang.linkage)
+            raise CuvilError(f"{self.lang.name} has no functions of role {self.role!r}; it has: {have}")
+        threads = notes.number_of(self.op, notes.Threads)
+        if threads is not None:
+            linkage = linkage.replace("{threads}", str(threads))
+        if results:
+            if len(results) > 1:
+                what = f"function {self.op.sym_name.data} returns {len(results)} values"
+                raise CuvilError(f"{what}; return one, or use memory")
+            linkage = linkage.replace("void", declared(results[0], self.lang))
+        return f"{linkage} {self.symbols[self.op.sym_name.data]}({', '.join(params)})"
+
+    def _parameter(self, position: int, arg: SSAValue) -> str:
+        hints = notes.noted(self.op, notes.Args)
+        if arg in self.streams:
+            self.codes[arg] = Code(self.streams[arg], PRIMARY, INT)
+            return ""
+        given = hints.data[position] if hints is not None else arg.name_hint
+        name = self.names.new(given or f"arg{position}")
+        if isinstance(arg.type, MemRefType):
+            shape = tuple(arg.type.get_shape())
+            element = value_type(arg.type.element_type, self.lang)
+            self.memories[arg] = Memory(name, shape, element, True)
+            const = "" if position in self.written else "const "
+            size = max(prod(shape), 1)
+            kind = declared(arg.type.element_type, self.lang)
+            return self.lang.pointer.format(const=const, type=kind, name=name, size=size)
+        if isinstance(arg.type, StreamType | AxisType):
+            self.codes[arg] = Code(name, PRIMARY, INT)
+            if isinstance(arg.type, AxisType):
+                template = self._supported(self.lang.axis_param, "AXI4-Stream ports")
+                return template.format(bits=arg.type.bits.data, name=name)
+            return self.lang.stream_param.format(word=self._word(arg.type), name=name)
+        self.codes[arg] = Code(name, PRIMARY, value_type(arg.type, self.lang))
+        return f"{declared(arg.type, self.lang)} {name}"
+
+    def text(self) -> str:
+        signature = self.signature()
+        head = comment_lines(notes.text_of(self.op, notes.Comment))
+        if self.role == "dataflow":
+            for arg in self.op.body.block.args:
+                if isinstance(arg.type, AxisType):
+                    self._template(self.lang.port.format(name=self.codes[arg].text))
+            self._template(self.lang.dataflow[0])
+        end = self.block(self.op.body.block)
+        if self.calls_begun:
+            self._template(self.lang.dataflow[3])
+        if end is not None and end.operands:
+            code = self.expressions.as_type(self.use(end.operands[0]), end.operands[0].type)
+            self.line(f"return {code.text};")
+        return "\n".join([*head, f"{signature} {{", *self.lines, "}", ""])
+
+    def _template(self, text: str) -> None:
+        if text:
+            self.line(text)
+
+    def _supported(self, template: str, what: str) -> str:
+        if not template:
+            raise CuvilError(f"{self.lang.name} has no {what}")
+        return template
+
+    def _word(self, type: StreamType) -> str:
+        template = self._supported(self.lang.word, "streams")
+        return template.format(type=declared(type.element, self.lang), lanes=type.lanes.data)
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> Operation | None:
+        """All ops but the terminator, which is returned."""
+        for op in block.ops:
+            if isinstance(op, scf.YieldOp | func.ReturnOp):
+                return op
+            self.statement(op)
+        return None
+
+    def statement(self, op: Operation) -> None:
+        match op:
+            case arith.ConstantOp():
+                self.codes[op.result] = self.expressions.constant(op)
+            case memref.GetGlobalOp():
+                kind = op.memref.type
+                assert isinstance(kind, MemRefType)
+                name = self.symbols[op.name_.root_reference.data]
+                memory = Memory(name, tuple(kind.get_shape()), native_type(kind.element_type), False)
+                self.memories[op.memref] = memory
+                self._annotate(op, name)
+            case memref.AllocaOp() | memref.AllocOp():
+                self._declare(op)
+            case memref.LoadOp():
+                memory = self.memories[op.memref]
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices)) if op.indices else frozenset()
+                text = self.element(op.memref, list(op.indices))
+                self.place(op, Code(text, PRIMARY, memory.element, reads=inner | {memory.name}))
+            case memref.StoreOp():
+                self._store(op)
+            case scf.ForOp():
+                self._for(op)
+            case scf.IfOp():
+                self._if(op)
+            case func.CallOp():
+                self._call(op)
+            case StreamOp() if op.output in self.streams:
+                self.codes[op.output] = Code(self.streams[op.output], PRIMARY, INT)
+            case StreamOp():
+                name = self.names.new(notes.text_of(op, notes.Name) or "fifo")
+                fifo, depth = op.output.type, op.depth.value.data
+                assert isinstance(fifo, StreamType)
+                self._template(self.lang.stream_local.format(word=self._word(fifo), depth=depth, name=name))
+                self.codes[op.output] = Code(name, PRIMARY, INT)
+            case StreamReadOp() | StreamWriteOp():
+                word, stream = self.memories[op.word].name, self.codes[op.stream].text
+                reads = isinstance(op, StreamReadOp)
+                if reads:
+                    self.flush({word})
+                self.line((self.lang.stream_read if reads else self.lang.stream_write).format(word=word, stream=stream))
+            case AxisReadOp() | AxisWriteOp():
+                self._axis(op)
+            case LoadWordOp():
+                memory = self.memories[op.memref]
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices))
+                text = self._supported(self.lang.word_load, "words of four bytes")
+                text = text.format(self.element(op.memref, list(op.indices)))
+                self.place(op, Code(text, UNARY, INT, reads=inner | {memory.name}))
+            case gpu.BarrierOp():
+                self.flush({memory.name for memory in self.memories.values()})
+                self.line(self._supported(self.lang.barrier, "threads that meet"))
+            case CopyOp():
+                self._copy(op)
+            case memref.DeallocOp():
+                pass
+            case _:
+                self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
+
+    def _copy(self, op: CopyOp) -> None:
+        template = self._supported(self.lang.copy, "copies between memories")
+        count = self.exact(op.count)
+        ends: dict[str, str] = {}
+        for end, value, first in (("source", op.source, op.source_at), ("target", op.target, op.target_at)):
+            ends[end] = self._pointer(self.memories[value], self.exact(first))
+            owner = value.owner
+            space = notes.text_of(owner, notes.Space) if isinstance(owner, Operation) else ""
+            ends[f"{end}_space"] = self.lang.copy_spaces[space]
+        size = self.memories[op.source].element.bits // 8 or 1
+        total = str(count.literal * size) if count.literal is not None else f"{at(count, UNARY)} * {size}"
+        several = ""
+        if op.segments.value.data > 1:
+            strides = {k: getattr(op, k).value.data * size for k in ("source_stride", "target_stride")}
+            several = self.lang.copy_segments.format(more=op.segments.value.data - 1, **strides)
+        self.flush({self.memories[op.target].name})
+        self.line(template.format(bytes=total, several=several, **ends))
+
+    def _pointer(self, memory: Memory, offset: Code) -> str:
+        start = memory.name if memory.flat or len(memory.shape) == 1 else f"&{memory.name}{'[0]' * len(memory.shape)}"
+        return start if offset.literal == 0 else f"{start} + {at(offset, PLUS)}"
+
+    def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
+        kind = op.memref.type
+        assert isinstance(kind, MemRefType)
+        shape, name = tuple(kind.get_shape()), self.names.new(notes.text_of(op, notes.Name) or "buffer")
+        element = declared(kind.element_type, self.lang)
+        lanes = ""
+        if notes.noted(op, notes.StreamWord) and self.lang.word:
+            lanes = self.lang.word_lanes
+            text = f"{self.lang.word.format(type=element, lanes=shape[0])} {name};"
+        else:
+            text = f"{element} {name}{''.join(f'[{max(n, 1)}]' for n in shape)};"
+        space = notes.text_of(op, notes.Space)
+        if space and space not in self.lang.spaces:
+            have = ", ".join(self.lang.spaces) or "none"
+            raise CuvilError(f"{self.lang.name} has no memory space {space!r} for {name}; it has: {have}")
+        text = self.lang.spaces[space].format(text) if space else text
+        text = self.lang.placed.get(notes.text_of(op, notes.Bind), "") + text
+        self.line(text)
+        self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
+        self._annotate(op, name)
+
+    def _annotate(self, op: Operation, name: str) -> None:
+        bind = notes.text_of(op, notes.Bind)
+        if bind and self.lang.bind:
+            if bind not in self.lang.bind:
+                raise CuvilError(f"{self.lang.name} can't bind {name} to {bind!r}; it has: {', '.join(self.lang.bind)}")
+            kind = "rom_2p" if isinstance(op, memref.GetGlobalOp) else "ram_2p"
+            self._template(self.lang.bind[bind].format(name=name, kind=kind))
+        if notes.noted(op, notes.Independent):
+            self._template(self.lang.independent.format(name=name))
+            self.apart.append(self.lang.apart.format(name=name))
+        steps = notes.number_of(op, notes.Distance)
+        if steps is not None:
+            self._template(self.lang.distance.format(name=name, steps=steps))
+            self.apart.append(self.lang.apart_steps.format(name=name, steps=steps))
+        for dims, template in (
+            (notes.noted(op, notes.Partition), self.lang.partition),
+            (notes.noted(op, notes.Reshape), self.lang.reshape),
+        ):
+            for dim in dims.data if dims is not None else ():
+                self._template(template.format(name=name, dim=dim + 1))
+
+    def _store(self, op: memref.StoreOp) -> None:
+        memory = self.memories[op.memref]
+        value = self.use(op.value)
+        target = self.element(op.memref, list(op.indices))
+        self.flush({memory.name})
+        self.assign(target, value, op.value)
+
+    def assign(self, target: str, code: Code, value: SSAValue) -> None:
+        """`target = code`, which wraps by itself; `x = x + y` as `x += y`."""
+        if code.text == target:
+            return
+        half = getattr(value.type, "bitwidth", 0) == 16 and code.type.kind == "float"
+        if code.split is not None and code.split[1] == target and code.split[0] in "+-*/&|^" and not half:
+            self.line(f"{target} {code.split[0]}= {bare(code.split[2])};")
+        else:
+            self.line(f"{target} = {code.text};")
+
+    def _for(self, op: scf.ForOp) -> None:
+        names = []
+        arguments = list(op.body.block.args)
+        for init, arg in zip(op.iter_args, arguments[1:], strict=True):
+            if init in self.variables and len(list(init.uses)) == 1:
+                names.append(self.variables[init])  # nobody else wants its old value: go on with it
+                continue
+            code = self.use(init)
+            name = self.names.new(arg.name_hint or "acc")
+            self.line(f"{declared(arg.type, self.lang)} {name} = {code.text};")
+            names.append(name)
+        lower, upper, step = (self._bound(v) for v in (op.lb, op.ub, op.step))
+        self.flush(self._changed(op.body))
+        with self.names.scope():
+            name = self.names.new(notes.text_of(op, notes.Name) or arguments[0].name_hint or "i")
+            by = f"++{name}" if step.literal == 1 else f"{name} += {step.text}"
+            kind = declared(arguments[0].type, self.lang)
+            trips = (upper.literal or 0) - (lower.literal or 0)
+            if notes.noted(op, notes.Unroll) and trips >= self.lang.vector_lanes:
+                self._template(self.lang.lanes)
+            if self.lang.hints_first:
+                self._hints(op)
+            self.line(f"for ({kind} {name} = {lower.text}; {name} < {upper.text}; {by}) {{")
+            self.depth += 1
+            if not self.lang.hints_first:
+                self._hints(op)
+            self.codes[arguments[0]] = Code(name, PRIMARY, value_type(arguments[0].type, self.lang))
+            for arg, variable in zip(arguments[1:], names, strict=True):
+                self._variable(arg, variable)
+            end = self.block(op.body.block)
+            self._assign_all(names, list(end.operands) if end is not None else [])
+            self.depth -= 1
+        self.line("}")
+        for result, variable in zip(op.results, names, strict=True):
+            self._variable(result, variable)
+
+    def _hints(self, op: scf.ForOp) -> None:
+        pipeline = notes.number_of(op, notes.Pipeline)
+        if pipeline is not None:
+            for hint in self.apart:
+                self._template(hint)
+            self._template(self.lang.pipeline.format(ii=pipeline))
+        if notes.noted(op, notes.Unroll):
+            self._template(self.lang.unroll)
+
+    def _variable(self, value: SSAValue, name: str) -> None:
+        self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
+        self.variables[value] = name
+
+    def _bound(self, value: SSAValue) -> Code:
+        """A loop bound, computed before the loop."""
+        code = self.exact(value)
+        if code.atom:
+            return code
+        self.define(value, code)
+        return self.codes[value]
+
+    def _assign_all(self, names: Sequence[str], values: Sequence[SSAValue]) -> None:
+        """Assign all variables as if at once."""
+        codes = [self.use(v) for v in values]
+        for i, (name, code) in enumerate(zip(names, codes, strict=True)):
+            later = [c.text for c in codes[i + 1 :]]
+            if code.text != name and any(re.search(rf"\b{name}\b", t) for t in later):
+                kept = self.names.new(f"next_{name}")
+                self.line(f"const {declared(values[i].type, self.lang)} {kept} = {code.text};")
+                codes[i] = replace(code, text=kept, prec=PRIMARY, split=None)
+        for name, code, value in sorted(
+            zip(names, codes, values, strict=True), key=lambda x: x[1].text.startswith("next_")
+        ):
+            self.assign(name, code, value)
+
+    def _changed(self, region: Region) -> set[str]:
+        """Names of the memories in scope that the region writes."""
+        values = [v for op in region.walk() for v in writes(op)]
+        return {self.memories[v].name for v in values if v in self.memories}
+
+    def _if(self, op: scf.IfOp) -> None:
+        if self.inline.is_expression(op):
+            cond = self.exact(op.cond)
+            then, other = self._side(op.true_region.block), self._side(op.false_region.block)
+            self.place(op, self.expressions.choose(cond, then, other, op.results[0].type))
+            return
+        cond = self.exact(op.cond)
+        self.flush(self._changed(op.true_region) | self._changed(op.false_region))
+        names = []
+        for result in op.results:
+            name = self.names.new(notes.text_of(op, notes.Name) or result.name_hint or "t")
+            self.line(f"{declared(result.type, self.lang)} {name};")
+            names.append(name)
+        self.line(f"if ({cond.text}) {{")
+        self._branch(op.true_region.block, names)
+        ops = list(op.false_region.block.ops) if op.false_region.blocks else []
+        if any(not isinstance(o, scf.YieldOp) or o.operands for o in ops):
+            self.line("} else {")
+            self._branch(op.false_region.block, names)
+        self.line("}")
+        for result, name in zip(op.results, names, strict=True):
+            self._variable(result, name)
+
+    def _side(self, block: Block) -> Code:
+        end = self.block(block)
+        assert end is not None
+        return self.use(end.operands[0])
+
+    def _branch(self, block: Block, names: Sequence[str]) -> None:
+        self.depth += 1
+        with self.names.scope():
+            end = self.block(block)
+            self._assign_all(names, list(end.operands) if end is not None else [])
+        self.depth -= 1
+
+    def _call(self, op: func.CallOp) -> None:
+        args = []
+        for value in op.arguments:
+            if isinstance(value.type, MemRefType):
+                args.append(self.memories[value].name)
+            elif value in self.streams:
+                continue
+            elif isinstance(value.type, StreamType):
+                args.append(self.codes[value].text)
+            else:
+                args.append(self.expressions.as_type(self.use(value), value.type).text)
+        self.flush({self.memories[v].name for v in op.arguments if v in self.memories})
+        name = self.symbols[op.callee.root_reference.data]
+        call = f"{name}({', '.join(args)})"
+        if self.role == "dataflow":
+            self._process(notes.text_of(op, notes.Name) or name, call)
+        elif op.results:
+            result = op.results[0]
+            self.define(result, Code(call, PRIMARY, value_type(result.type, self.lang)))
+        else:
+            self.line(f"{call};")
+
+    def _process(self, name: str, call: str) -> None:
+        """One of the concurrent calls of a dataflow function."""
+        if not self.calls_begun:
+            self._template(self.lang.dataflow[1])
+            self.calls_begun = True
+        self.line(self.lang.dataflow[2].format(name=name, call=call))
+
+    def _axis(self, op: AxisReadOp | AxisWriteOp) -> None:
+        reads = isinstance(op, AxisReadOp)
+        template = self._supported(self.lang.axis_read if reads else self.lang.axis_write, "AXI4-Stream ports")
+        port, stream = self.codes[op.port].text, self.codes[op.stream].text
+        kind, bus = op.stream.type, op.port.type
+        assert isinstance(kind, StreamType)
+        assert isinstance(bus, AxisType)
+        bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
+        element = port_element(op.dtype.data, self.lang)
+        ends = f", {self.codes[op.ends].text}" if op.ends is not None else ""
+        call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream, ends=ends)
+        self._process(f"{'read' if reads else 'write'}_{port}", call)

@@ -1,0 +1,189 @@
+"""A C-family language as data. The walker (cfamily.py) holds no word of any one language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cuvil_hw import dtypes
+from cuvil_hw.expr.scalar import SCALARS
+
+_C_KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "bool true false NULL NAN INFINITY main"
+)
+C_KEYWORDS = frozenset(_C_KEYWORDS.split())
+_CPP_KEYWORDS = (
+    "alignas alignof and and_eq asm bitand bitor catch class compl constexpr const_cast decltype delete dynamic_cast "
+    "explicit export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "
+    "public reinterpret_cast static_assert static_cast template this thread_local throw try typeid typename using "
+    "virtual wchar_t xor xor_eq std hls cuvil"
+)
+CPP_KEYWORDS = C_KEYWORDS | frozenset(_CPP_KEYWORDS.split())
+# C library functions: a kernel or variable of that name would hide them or clash with their declaration.
+_C_MATH_NAMES = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma "
+    "fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan "
+    "nearbyint nextafter pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc"
+)
+_C_LIBRARY = (
+    "abs j0 j1 jn y0 y1 yn gamma signbit isnan isinf isfinite div labs llabs exit abort atexit free malloc calloc "
+    "realloc memcpy memmove memset memcmp memchr printf puts putchar getchar scanf remove rename rand srand signal "
+    "raise sleep strlen strcpy strcat strcmp strchr strstr time clock index atoi atof atol strtol strtod getenv system "
+    "qsort bsearch"
+)
+C_LIBRARY = frozenset(_C_LIBRARY.split()) | {f"{n}{t}" for n in _C_MATH_NAMES.split() for t in ("", "f", "l")}
+
+# C99 name, for double, of each op of the math dialect, and of arith's IEEE-2008 ops: those that scalar operators lower
+# to, and more that an adapter of its own may emit.
+C_MATH: Mapping[str, str] = {
+    **{row.real: row.c for row in SCALARS.values() if row.real and row.c and row.c.isidentifier()},
+    "math.acos": "acos", "math.acosh": "acosh", "math.asin": "asin", "math.asinh": "asinh", "math.atan2": "atan2",
+    "math.atanh": "atanh", "math.cbrt": "cbrt", "math.copysign": "copysign", "math.cosh": "cosh", "math.exp2": "exp2",
+    "math.fma": "fma", "math.log10": "log10", "math.log2": "log2", "math.round": "round", "math.sinh": "sinh",
+    "math.trunc": "trunc", "arith.maxnumf": "fmax", "arith.minnumf": "fmin",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Lang:
+    """Everything that the walker needs to know of a language. Templates are str.format strings.
+
+    `types`: of variables, by the dtype that fills its container (`dtypes.spellings`); `arbitrary` and
+    `arbitrary_unsigned`: types of any width whose operators widen, "" when there are only native types; `cast`: {type},
+    {x}; `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
+    `linkage`: what a function definition starts with, by `cuvil.role`; `pointer`: a memory parameter ({const}, {type},
+    {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
+    `axis_*`: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}); `port`: a
+    line per port of a design; `spaces`: how a memory of a space ("shared") is declared, by value of `cuvil.space`;
+    `barrier`: statement at which all threads of a block meet; `calls`: ops of one machine, by op name ({0}, {1}, … are
+    operands, {dim} a dimension); `word_load`: four bytes from {0} on, as a word; `copy`: runs of elements
+    ({target}, {source}, {bytes}, {source_space}, {target_space}, {several}), where `copy_segments` ({source_stride},
+    {target_stride} in bytes, {more} runs) says that there are several and `copy_spaces` how spaces are called;
+    `wrap`: signed overflow is undefined, so what may wrap is computed unsigned; `bind`: how a memory ({name}) is
+    placed, by value of `cuvil.bind` ({kind} of memory); `pipeline` ({ii}), `unroll`: first line of a loop's body;
+    `lanes`: line before an unrolled loop of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim}
+    from 1); `independent`: accesses of different iterations never meet, said once, or before each loop (`apart`);
+    `distance`, `apart_steps`: likewise, they meet after {steps} iterations; `axis_float`: a float {type} at a port;
+    `global_stream`: streams ({word}, {name}, {depth}, {words} of one sample) are declared at file scope and
+    processes have no parameter for them; `word_type` defines the type of a word ({word}, {type}, {lanes}), whose
+    lanes lie behind `word_lanes`; `hints_first`: `pipeline` and `unroll` stand before the loop; `placed`: what
+    stands before a declaration, by value of `cuvil.bind`; `first_param`: a parameter more, by role; `wide_suffix`:
+    of 64-bit literals; `table`: start of a constant table ({type}, {name}); `dataflow`: first line, line before the
+    calls, a call ({name}, {call}), line after; `math`: function names, and `math_f32` ({name}) how their float twin
+    is called; `bitcast`: the bits of {x} as {type}, "" where a union does it. A template that is "" prints nothing.
+    """
+
+    name: str
+    types: Mapping[str, str]
+    index: str
+    boolean: str
+    cast: str
+    cast_calls: bool
+    linkage: Mapping[str, str]
+    pointer: str
+    keywords: frozenset[str]
+    preamble: str
+    arbitrary: str = ""
+    arbitrary_unsigned: str = ""
+    saturate: str = ""
+    helper: str = "static inline"
+    table: str = "static const {type} {name}"
+    math: Mapping[str, str] = field(default_factory=lambda: C_MATH)
+    math_f32: str = "{name}f"
+    word: str = ""
+    stream_param: str = ""
+    stream_local: str = ""
+    stream_read: str = ""
+    stream_write: str = ""
+    axis_param: str = ""
+    axis_read: str = ""
+    axis_write: str = ""
+    port: str = ""
+    dataflow: tuple[str, str, str, str] = ("", "", "{call};", "")
+    pipeline: str = ""
+    unroll: str = ""
+    lanes: str = ""
+    vector_lanes: int = 8
+    spaces: Mapping[str, str] = field(default_factory=dict)
+    barrier: str = ""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    word_load: str = ""
+    copy: str = ""
+    copy_segments: str = ""
+    copy_spaces: Mapping[str, str] = field(default_factory=dict)
+    wrap: bool = False
+    bind: Mapping[str, str] = field(default_factory=dict)
+    partition: str = ""
+    reshape: str = ""
+    independent: str = ""
+    apart: str = ""
+    distance: str = ""
+    apart_steps: str = ""
+    axis_float: str = ""
+    global_stream: str = ""
+    word_type: str = ""
+    word_lanes: str = ""
+    hints_first: bool = False
+    placed: Mapping[str, str] = field(default_factory=dict)
+    first_param: Mapping[str, str] = field(default_factory=dict)
+    wide_suffix: str = "LL"
+    bitcast: str = ""
+
+
+C99 = Lang(
+    name="C99",
+    types=dtypes.spellings("c"),
+    index="int",
+    boolean="bool",
+    cast="({type}){x}",
+    cast_calls=False,
+    linkage={"kernel": "static void"},
+    pointer="{const}{type} *restrict {name}",
+    keywords=C_KEYWORDS | C_LIBRARY,
+    preamble="#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n",
+)
+
+_STORAGE = "#pragma HLS bind_storage variable={name} type={kind} impl="
+
+HLS_CPP = Lang(
+    name="HLS C++",
+    types=dtypes.spellings("hls"),
+    index="int",
+    boolean="bool",
+    cast="{type}({x})",
+    cast_calls=True,
+    linkage={"kernel": "static void", "process": "static void", "dataflow": "void"},
+    pointer="{const}{type} {name}[{size}]",
+    keywords=CPP_KEYWORDS | C_LIBRARY,
+    preamble="#include <cstdint>\n\n#include <cuvil_hls_float.h>\n",
+    arbitrary="ap_int<{}>",
+    arbitrary_unsigned="ap_uint<{}>",
+    saturate="cuvil::saturate<{type}, {layer}>({x})",
+    math_f32="hls::{name}",
+    word="cuvil::vec<{type}, {lanes}>",
+    stream_param="hls::stream<{word}>& {name}",
+    stream_local='hls::stream<{word}, {depth}> {name}("{name}");',
+    stream_read="{word} = {stream}.read();",
+    stream_write="{stream}.write({word});",
+    axis_param="hls::stream<ap_axiu<{bits}, 0, 0, 0> >& {name}",
+    axis_read="cuvil::axis_to_stream<{bits}, {type}, {lanes}, {count}>({port}, {stream}{ends})",
+    axis_write="cuvil::stream_to_axis<{bits}, {type}, {lanes}, {count}>({stream}, {port}{ends})",
+    port="#pragma HLS interface axis port={name}",
+    dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
+    pipeline="#pragma HLS pipeline II={ii}",
+    unroll="#pragma HLS unroll",
+    lanes="CUVIL_LANES",
+    bind={
+        "registers": "#pragma HLS array_partition variable={name} complete dim=0",
+        "lutram": _STORAGE + "lutram",
+        "bram": _STORAGE + "bram",
+        "uram": _STORAGE + "uram",
+    },
+    partition="#pragma HLS array_partition variable={name} complete dim={dim}",
+    reshape="#pragma HLS array_reshape variable={name} complete dim={dim}",
+    independent="#pragma HLS dependence variable={name} type=inter dependent=false",
+    distance="#pragma HLS dependence variable={name} type=inter direction=RAW distance={steps} dependent=true",
+    axis_float="cuvil::ieee<{type}>",
+)

@@ -1,0 +1,31 @@
+"""Loads artifacts: programs of fixed and of open shapes."""
+
+from __future__ import annotations
+
+import os
+
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.dynamic import DynamicExecutable, restore
+from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.runtime.open_program import is_open
+
+
+def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable | DynamicExecutable:
+    """The program in a `.cuvil` file, on the device called `interface` ("hw", "sim", "null"; None: the one that the
+    artifact names). Every byte of the file is verified first. A program with open shapes has those sizes that were
+    compiled when it was saved.
+
+    An artifact is code: opening a device other than "null" loads its library or compiles and runs its sources. Load
+    only what comes from somebody you would run a program of; docs/security.md says what executes nothing.
+
+    Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
+    executable = program_in(container.read(path), interface)
+    executable.open()
+    return executable
+
+
+def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
+    """The program in an artifact, its device not opened: nothing of it is executed until it is opened or called.
+    Raises ArtifactError."""
+    return restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)

@@ -1,0 +1,286 @@
+"""Which kernels stream and which are buffered, the geometry read off their accesses, and their foldings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.ir import SSAValue
+
+from cuvil_hw import dtypes, ops
+from cuvil_hw.adapters.streaming.analysis import fold
+from cuvil_hw.adapters.streaming.analysis.ring import Ring, ring
+from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage, classify, lane_chain
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.ir.program import Builder
+from cuvil_hw.types import TensorType
+from tests.support.fpga_runner import graph_of
+
+Build = Callable[[Builder, SSAValue], SSAValue]
+
+
+def stages(build: Build, shape: tuple[int, ...], dtype: str = "i8") -> list[Stage]:
+    """Stages of a program with one input."""
+    builder = Builder([("x0", TensorType(shape, dtype))])
+    graph = graph_of(builder.finish([("y0", build(builder, builder.input(0)))]), narrow=False)
+    return [classify(k) for k in graph.kernels]
+
+
+def only(build: Build, shape: tuple[int, ...], dtype: str = "i8") -> Stage:
+    (stage,) = stages(build, shape, dtype)
+    return stage
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.arange(int(np.prod(shape)), dtype=np.int64).astype(np.int8).reshape(shape)
+
+
+def conv(
+    w: tuple[int, ...], stride: int = 1, pads: tuple[int, ...] = (), dilation: int = 1, groups: int = 1, x_zp: int = 0,
+    w_zp: tuple[int, ...] = (0,),
+) -> Build:  # fmt: skip
+    n = len(w) - 2
+    op = ops.Conv((stride,) * n, pads or (0,) * (2 * n), (dilation,) * n, groups, x_zp, w_zp, "i32")
+    return lambda b, x: b.op(op, x, b.const(weights(*w)))
+
+
+def test_conv_2d() -> None:
+    s = only(conv((5, 3, 3, 3), 2, (0, 1, 2, 1), x_zp=-7), (1, 3, 8, 9))
+    assert (s.kind, s.channels_in, s.channels_out, s.tap_count, s.pixels) == ("dense", 3, 5, 9, 20)
+    assert s.dims == (Dim(1, 1), Dim(8, 4, 3, 2, 1, 0), Dim(9, 5, 3, 2, 1, 1))
+    assert [t and t.extent for t in s.taps] == [None, 3, 3]
+    assert s.channel is not None
+    assert s.channel.extent == 3
+    assert s.pad_value == -7  # a cell outside then adds nothing
+    assert s.reordered
+
+
+def test_conv_1d_with_dilation() -> None:
+    s = only(conv((4, 2, 3), 1, (2, 2), dilation=2), (1, 2, 11))
+    assert (s.kind, s.dims[1]) == ("dense", Dim(11, 11, 3, 1, 2, 2))
+    assert s.dims[1].span == 5
+    assert ring(s, 1).y == s.dims[1]  # the only dimension becomes the ring's rows
+
+
+def test_stride_beyond_the_kernel() -> None:
+    s = only(conv((2, 2, 1, 1), 2), (1, 2, 7, 7))
+    assert s.dims[1:] == (Dim(7, 4, 1, 2, 1, 0),) * 2
+    assert s.reordered  # pixels between are dropped
+
+
+def test_pointwise_conv_needs_no_window() -> None:
+    s = only(conv((4, 6, 1, 1)), (1, 6, 5, 5))
+    assert (s.kind, s.reordered, s.pixels) == ("dense", False, 25)
+
+
+def test_kernel_as_large_as_the_image_needs_no_window() -> None:
+    s = only(conv((4, 6, 5, 3)), (1, 6, 5, 3))
+    assert (s.kind, s.reordered, s.pixels, s.tap_count) == ("dense", False, 1, 15)
+
+
+def test_kernel_over_whole_rows_needs_a_window_only_when_rows_overlap() -> None:
+    assert not only(conv((2, 3, 1, 5)), (1, 3, 4, 5)).reordered  # each window is one row
+    assert only(conv((2, 3, 2, 5)), (1, 3, 4, 5)).reordered
+
+
+def test_one_channel_conv_is_dense() -> None:
+    s = only(conv((4, 1, 3, 3)), (1, 1, 6, 6))
+    assert (s.kind, s.channels_in, s.channels_out) == ("dense", 1, 4)
+
+
+def test_depthwise_and_grouped_conv() -> None:
+    s = only(conv((6, 1, 3, 3), 1, (1, 1, 1, 1), groups=6), (1, 6, 5, 5))
+    assert (s.kind, s.channels_in, s.channels_out, s.channel) == ("depthwise", 6, 6, None)
+    assert only(conv((6, 2, 3, 3), groups=3), (1, 6, 5, 5)).kind == "buffered"
+    assert only(conv((12, 1, 3, 3), groups=6), (1, 6, 5, 5)).kind == "buffered"  # two outputs a channel
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u4", "i12"])
+def test_padding_of_a_maximum_never_wins(dtype: str) -> None:
+    s = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0, 0, 1, 1), (1, 1)), x), (1, 3, 5, 5), dtype)
+    assert (s.kind, s.pad_value) == ("depthwise", dtypes.int_range(dtype)[0])
+    assert s.dims[1:] == (Dim(5, 3, 2, 2, 1, 0),) * 2
+
+
+def test_padding_of_a_sum_is_the_zero_point() -> None:
+    pool = ops.SumPool((3, 3), (1, 1), (1, 1, 1, 1), (1, 1), "i32", 11)
+    s = only(lambda b, x: b.op(pool, x), (1, 3, 5, 5), "u8")
+    assert (s.kind, s.pad_value) == ("depthwise", 11)
+
+
+def test_global_pool_needs_no_window() -> None:
+    s = only(lambda b, x: b.op(ops.SumPool((5, 4), (5, 4), (0,) * 4, (1, 1), "i32"), x), (1, 6, 5, 4))
+    assert (s.kind, s.reordered, s.pixels, s.channels_out) == ("depthwise", False, 1, 6)
+    r = only(lambda b, x: b.op(ops.ReduceMax((2, 3)), x), (1, 6, 5, 4))
+    assert (r.kind, r.reordered) == ("depthwise", False)
+
+
+def test_linear_behind_a_flatten_streams_in_the_order_of_the_producer() -> None:
+    def build(b: Builder, x: SSAValue) -> SSAValue:
+        flat = b.op(ops.Reshape((1, 30)), x)
+        return b.op(ops.Linear(0, (0,), "i32"), flat, b.const(weights(4, 30)))
+
+    s = only(build, (1, 5, 2, 3))
+    assert (s.kind, s.channels_in, s.channels_out, s.tap_count, s.reordered) == ("dense", 5, 4, 6, False)
+    assert [t and t.extent for t in s.taps] == [None, 2, 3]
+
+
+def test_linear() -> None:
+    s = only(lambda b, x: b.op(ops.Linear(0, (0,), "i32"), x, b.const(weights(4, 30))), (1, 30))
+    assert (s.kind, s.channels_in, s.channels_out, s.pixels, s.tap_count) == ("dense", 30, 4, 1, 1)
+
+
+def test_linear_on_every_position() -> None:
+    s = only(lambda b, x: b.op(ops.Linear(0, (0,), "i32"), x, b.const(weights(4, 6))), (1, 7, 6))
+    assert s.kind == "buffered"  # the features lie across the raster order, which has channels last
+
+
+def test_residual_sum_is_a_map_of_two_streams() -> None:
+    def build(b: Builder, x: SSAValue) -> SSAValue:
+        y = b.op(ops.Rescale((1 << 20,), (24,), "i8"), conv((3, 3, 1, 1))(b, x))
+        return b.op(ops.Add("i9"), x, y)
+
+    first, second = stages(build, (1, 3, 4, 4))
+    assert (first.kind, second.kind) == ("dense", "map")
+    assert second.sources == ("x0", first.kernel.output)
+
+
+def test_parameters_per_channel_stream_and_others_do_not() -> None:
+    def channelwise(b: Builder, x: SSAValue) -> SSAValue:
+        return b.op(ops.Mul("i16"), x, b.op(ops.BroadcastTo((1, 3, 4, 4)), b.const(weights(3, 1, 1))))
+
+    def positionwise(b: Builder, x: SSAValue) -> SSAValue:
+        return b.op(ops.Mul("i16"), x, b.const(weights(1, 3, 4, 4)))
+
+    def tensorwise(b: Builder, x: SSAValue) -> SSAValue:
+        return b.op(ops.Mul("i16"), x, b.op(ops.BroadcastTo((1, 3, 4, 4)), b.const(weights(1))))
+
+    assert only(channelwise, (1, 3, 4, 4)).kind == "map"
+    assert only(tensorwise, (1, 3, 4, 4)).kind == "map"
+    assert only(positionwise, (1, 3, 4, 4)).kind == "buffered"
+
+
+def test_a_rescale_along_a_row_is_no_map() -> None:
+    many = tuple(range(1, 5))
+    assert only(lambda b, x: b.op(ops.Rescale(many, (4,), "i8", axis=3), x), (1, 3, 4, 4)).kind == "buffered"
+    assert only(lambda b, x: b.op(ops.Rescale(many[:3], (4,), "i8"), x), (1, 3, 4, 4)).kind == "map"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b, x: b.op(ops.Transpose((0, 1, 3, 2)), x),
+        lambda b, x: b.op(ops.Slice((0, 0, 1, 0), (1, 2, 2, 3), (1, 1, 1, 1)), x),
+        lambda b, x: b.op(ops.Pad((0, 0, 1, 0, 0, 0, 0, 1)), x),
+        lambda b, x: b.op(ops.Concat(1), x, x),
+        lambda b, x: b.op(ops.ArgMax(1), x),
+        lambda b, x: b.op(ops.Rank(1), x),
+    ],
+    ids=["transpose", "slice", "pad", "concat", "argmax", "rank"],
+)
+def test_what_leaves_raster_order_is_buffered(build: Build) -> None:
+    assert {s.kind for s in stages(build, (1, 2, 3, 3))} == {"buffered"}
+
+
+def test_a_view_without_another_order_is_a_copy_that_streams() -> None:
+    assert only(lambda b, x: x, (1, 2, 3, 3)).kind == "map"
+
+
+def test_a_large_3d_window_is_buffered() -> None:
+    assert only(conv((2, 2, 2, 2, 2)), (1, 2, 3, 3, 3)).kind == "buffered"
+    padded = conv((2, 2, 3, 3, 3), 1, (1,) * 6)
+    assert only(padded, (1, 2, 1, 3, 3)).kind == "buffered"  # padding makes three dimensions
+    assert only(conv((2, 2, 1, 2, 2)), (1, 2, 1, 3, 3)).kind == "dense"
+
+
+def test_streams_carry_channels_last() -> None:
+    assert [physical(r) for r in range(5)] == [(), (0,), (0, 1), (0, 2, 1), (0, 2, 3, 1)]
+
+
+# ---- lanes and foldings --------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5000))
+def test_lanes_divide_the_channels_and_one_another(extent: int) -> None:
+    chain = lane_chain(extent)
+    assert (chain[0], chain[-1]) == (1, extent)
+    assert all(extent % n == 0 for n in chain)
+    assert all(b % a == 0 and b > a for a, b in itertools.pairwise(chain))
+    ratios = [b // a for a, b in itertools.pairwise(chain)]
+    assert all(r < 4 or all(r % d for d in range(2, int(r**0.5) + 1)) for r in ratios)  # no coarser than needed
+
+
+@pytest.mark.parametrize(("c", "o"), [(1, 1), (6, 8), (64, 100), (7, 96)])
+def test_foldings_are_legal(c: int, o: int) -> None:
+    s = only(conv((o, c, 3, 3), 1, (1, 1, 1, 1)), (1, c, 5, 5))
+    options = list(fold.schedules(s, {}))
+    assert len(options) == len(set(options))
+    for schedule in options:
+        simd, pe = fold.lanes(s, schedule)
+        assert c % simd == 0
+        assert o % pe == 0
+        assert pe <= fold.MAX_LANES
+        assert simd <= fold.MAX_LANES
+        assert pe * simd <= fold.MAX_MULTIPLIERS
+        assert schedule.stage("w") in ("bram", "lutram")
+        assert schedule.option("multiplier") in ("dsp", "lut")
+    assert {fold.lanes(s, o) for o in options} >= {(1, 1)}
+
+
+def test_stages_without_weights_have_no_place_for_them() -> None:
+    pool = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), x), (1, 6, 4, 4))
+    assert {(fold.lanes(pool, s), s.stage("w"), s.option("multiplier")) for s in fold.schedules(pool, {})} == {
+        ((n, n), "", "") for n in (1, 2, 6)
+    }
+
+
+# ---- the ring of rows ----------------------------------------------------------------------------------------------
+
+
+def cycles_by_walking(r: Ring) -> int:
+    """The generator, one cycle at a time: what a clocked model of the process would count."""
+    cycles = 0
+    rows_in = 0
+
+    def take(rows: int) -> int:
+        return rows * r.row_words
+
+    cycles += take(r.loaded(0))
+    rows_in = r.loaded(0)
+    for oy in range(r.y.out):
+        pending = take(r.loaded(oy + 1) - rows_in) if oy + 1 < r.y.out else 0
+        rows_in = max(rows_in, r.loaded(oy + 1)) if oy + 1 < r.y.out else rows_in
+        beat = 0
+        for _ in range(r.emitted):
+            if pending and beat == 0:
+                pending -= 1
+            beat = (beat + 1) % r.spread
+            cycles += 1
+        cycles += pending
+    return cycles + take(r.y.size - rows_in)
+
+
+dims = st.builds(
+    lambda size, k, s, d, p: Dim(size, max(1, (size + 2 * p - d * (k - 1) - 1) // s + 1), k, s, d, p),
+    st.integers(5, 12), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1),
+)  # fmt: skip
+
+
+@given(dims, dims, st.sampled_from([1, 2, 5]))
+def test_cycles_of_a_ring(y: Dim, x: Dim, words: int) -> None:
+    r = Ring(y, x, words)
+    assert r.cycles() == cycles_by_walking(r)
+
+
+@given(dims, dims, st.sampled_from([1, 3]))
+def test_a_ring_never_overwrites_a_row_that_is_still_read(y: Dim, x: Dim, words: int) -> None:
+    r = Ring(y, x, words)
+    for oy in range(y.out):
+        first = max(0, oy * y.stride - y.pad)
+        coming = r.loaded(oy + 1) if oy + 1 < y.out else r.loaded(oy)  # rows in when this output row is done
+        assert coming - first <= r.rows
+        assert min(y.size, oy * y.stride - y.pad + y.span) <= r.loaded(oy)  # and every row it needs is in

@@ -1,0 +1,171 @@
+"""Compiled functions are never stale: what they read from outside is read again at each call."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cuvil  # noqa: E402
+from cuvil_hw import api  # noqa: E402
+from cuvil_hw.entry import decorator  # noqa: E402
+from cuvil_hw.frontend.python.captured import digest, fingerprint  # noqa: E402
+from cuvil_hw.ir.program import evaluate  # noqa: E402
+from tests.support.captured_random import HEADER, KINDS, loaded, stale  # noqa: E402
+
+SEEDS = range(20)
+
+
+def test_random_state_changed_between_calls(tmp_path) -> None:
+    assert stale(SEEDS, tmp_path) == []
+
+
+class _Reference:
+    """An executable that computes by the ops' meaning: these tests are about which program runs."""
+
+    def __init__(self, program) -> None:
+        self.program = program
+
+    def run(self, *arrays):
+        values = [x.detach().numpy() if isinstance(x, torch.Tensor) else x for x in arrays]
+        return type("Run", (), {"outputs": [np.array(v) for v in evaluate(self.program, values)]})
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    compiled = []
+
+    def compile(program, *args, **kwargs):
+        compiled.append(program)
+        return _Reference(program)
+
+    monkeypatch.setattr(api, "compile", compile)
+    monkeypatch.setattr(decorator.api, "compile", compile)
+    return compiled
+
+
+def test_every_kind_of_state_in_one_function(tmp_path, reference) -> None:
+    parts = [(k, str(i)) for i, k in enumerate(KINDS) if k.setup]
+    setups = "\n".join(k.setup.replace("$", i) for k, i in parts)
+    values = "".join(f"    y = y + {k.value.replace('$', i)}\n" for k, i in parts)
+    made = loaded(HEADER + setups + f"\n\ndef f(x):\n    y = x * 1\n{values}    return y\n", tmp_path, "all_kinds")
+    compiled, x = cuvil.compile(made.f), torch.tensor([1.0, 2.0])
+    for _ in range(2):
+        assert torch.allclose(compiled(x), made.f(x), rtol=1e-5)
+    assert len(reference) == 1
+    for kind, i in parts:
+        exec(kind.changes[0].replace("$", i), vars(made))
+    assert torch.allclose(compiled(x), made.f(x), rtol=1e-5)
+    assert len(reference) == 2
+
+
+class Settings:
+    factor = 1.0
+    unused = 0
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self._scale = torch.nn.Linear(2, 2, bias=False), 1.0
+
+    def forward(self, x):
+        return self.linear(x) * self._scale * Settings.factor
+
+
+def test_what_is_not_read_may_change(reference, monkeypatch) -> None:
+    compiled = cuvil.compile(lambda x: x * Settings.factor)
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [1, 1]
+    monkeypatch.setattr(Settings, "unused", 5)
+    monkeypatch.setattr(Settings, "factor", 1.0)
+    assert compiled(x).tolist() == [1, 1]
+    assert len(reference) == 1
+    monkeypatch.setattr(Settings, "factor", 10)
+    assert compiled(x).tolist() == [10, 10]
+
+
+def test_a_module_follows_its_weights_and_hooks(reference, monkeypatch) -> None:
+    layer, x = Layer(), torch.tensor([1.0, 2.0])
+    forward = layer.forward
+    compiled = cuvil.compile(layer)
+
+    def check(count: int) -> None:
+        assert torch.allclose(compiled(x), forward(x))
+        assert len(reference) == count
+
+    check(1)
+    layer.linear.weight.data.mul_(2)
+    check(2)
+    layer.linear.weight.detach().numpy()[0, 0] = 7
+    check(3)
+    layer._scale = 3.0
+    check(4)
+    handle = layer.linear.register_forward_hook(lambda module, given, made: made + 1)
+    check(5)
+    handle.remove()
+    check(5)
+    monkeypatch.setattr(Settings, "factor", 2.0)
+    check(6)
+
+
+def test_settings_of_torch_are_part_of_a_call(reference) -> None:
+    compiled = cuvil.compile(lambda x, w: (x @ w, torch.ones(2)))
+    x, w = torch.ones(2, 2), torch.full((2, 2), 1 + 2**-10)
+    plain = compiled(x, w)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(cuvil.Unsupported, match="bfloat16"):
+        compiled(x, w)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert compiled(x, w)[1].dtype == torch.float64
+    finally:
+        torch.set_default_dtype(before)
+    again = compiled(x, w)
+    assert torch.equal(again[0], plain[0])
+    assert again[1].dtype == before
+    assert len(reference) == 2
+
+
+def test_partial_objects_and_arguments_that_are_objects(reference) -> None:
+    def scaled(x, k=1, *, config):
+        return x * k * config.k
+
+    config = type("Config", (), {"k": 2})()
+    compiled = cuvil.compile(functools.partial(scaled, config=config))
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [2, 2]
+    config.k = 5
+    assert compiled(x).tolist() == [5, 5]
+    direct = cuvil.compile(scaled)
+    assert direct(x, config=config).tolist() == [5, 5]
+    config.k = 6
+    assert direct(x, config=config).tolist() == [6, 6]
+
+
+def test_digests_of_large_arrays_tell_changes_apart() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(1 << 16).astype(np.float32)
+    changed = [values, -values, values[::-1], np.roll(values, 1), np.roll(values, 1 << 13)]
+    for pair in ((0, 2), (1, 3), (7, 40007), (0, 1), (65534, 65535)):
+        for change in (lambda v: -v, lambda v: v[::-1], lambda v: v * 2):
+            other = values.copy()
+            other[list(pair)] = change(other[list(pair)])
+            changed.append(other)
+    assert len({digest(v) for v in changed}) == len(changed)
+    assert digest(values) == digest(values.copy())
+
+
+@pytest.mark.parametrize("shape", [0, (3, 0), 2, ()])
+def test_arrays_of_objects_are_told_apart_by_what_they_hold(shape) -> None:
+    def of(array):
+        return fingerprint(array, {})
+
+    one, other = np.full(shape, 1, object), np.full(shape, 2, object)
+    assert of(one) == of(one.copy())
+    assert (of(one) == of(other)) == (one.size == 0)
+    pair = np.zeros(1, [("a", object), ("b", "i4")])
+    assert of(pair[0]) == of(pair.copy()[0])

@@ -1,0 +1,69 @@
+"""Runs a level1 program through the CPU adapter, without the pipeline around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.cpu.adapter import CpuAdapter
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Loaded
+from cuvil_hw.ir.program import Program, evaluate
+from cuvil_hw.lower.kernels import kernel_graph
+from cuvil_hw.passes import fuse
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.space import Candidate, Choice
+from cuvil_hw.target.profile import Profile, load_profile
+from tests.support import device_runner
+
+PROFILE = load_profile("cpu")
+
+
+def choice_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> Choice:
+    """For each kernel the schedule with `lanes` accumulators, or the one with the best estimate."""
+    adapter, picked = CpuAdapter(), []
+    for k in graph.kernels:
+        options = [Candidate(s, adapter.estimate(k, s, profile)) for s in adapter.schedules(k, profile)]
+        wanted = [c for c in options if lanes is None or c.schedule.option("lanes", str(lanes)) == str(lanes)]
+        picked.append((k.name, min(wanted, key=lambda c: c.estimate.cycles)))
+    return Choice(tuple(picked), 0.0, 0.0, {}, "temporal")
+
+
+def graph_of(program: Program, **options: Any) -> KernelGraph:
+    fuse.run(program, **options)
+    program.verify()
+    return kernel_graph(program)
+
+
+def plan_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> BuildPlan:
+    adapter, choice = CpuAdapter(), choice_of(graph, lanes, profile)
+    module = adapter.lower(graph, choice, profile)
+    module.verify()
+    return adapter.plan(module, graph, choice, profile, Golden())
+
+
+def source_of(program: Program, lanes: int | None = None) -> str:
+    return plan_of(graph_of(program), lanes).files["model.c"].decode()
+
+
+@contextmanager
+def loaded(program: Program, lanes: int | None = None) -> Iterator[Loaded]:
+    """The compiled program on this processor."""
+    graph = graph_of(program)
+    with device_runner.loaded(graph, plan_of(graph, lanes), CpuAdapter().open(PROFILE, "hw"), build=True) as run:
+        yield run
+
+
+def check(program: Program, *inputs: np.ndarray[Any, Any], lanes: int | None = None, rtol: float = 1e-5) -> list[Any]:
+    """The compiled program gives what `evaluate` gives: integers exactly, floats within `rtol` (f16 within one of its
+    steps), NaN alike."""
+    wanted = evaluate(program, inputs)
+    with loaded(program, lanes) as run:
+        got, seconds = run.run([np.ascontiguousarray(x)[None] for x in inputs])
+    assert seconds >= 0
+    device_runner.compare([g[0] for g in got], wanted, rtol, f16_rtol=1e-3)
+    return wanted

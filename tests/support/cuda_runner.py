@@ -1,0 +1,76 @@
+"""Runs a level1 program through the CUDA adapter on its simulator, without the pipeline around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.cuda.adapter import CudaAdapter
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Loaded
+from cuvil_hw.ir.program import Program, evaluate
+from cuvil_hw.lower.kernels import kernel_graph
+from cuvil_hw.passes import fuse
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.space import Candidate, Choice, Schedule
+from cuvil_hw.target.profile import Profile, load_profile
+from tests.support import device_runner
+
+PROFILE = load_profile("cuda:sm_75")
+Prefer = Callable[[Schedule], float]
+
+
+def form(name: str, **options: str) -> Prefer:
+    """Prefers schedules of a form, with these options where there are several."""
+    return lambda s: 2 * (s.option("form") != name) + sum(s.option(k) != v for k, v in options.items())
+
+
+def choice_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile = PROFILE) -> Choice:
+    """For each kernel the schedule that `prefer` puts first, and of those the one with the best estimate."""
+    adapter, picked = CudaAdapter(), []
+    for k in graph.kernels:
+        options = [Candidate(s, adapter.estimate(k, s, profile)) for s in adapter.schedules(k, profile)]
+        picked.append((k.name, min(options, key=lambda c: (prefer(c.schedule) if prefer else 0, c.estimate.cycles))))
+    return Choice(tuple(picked), 0.0, 0.0, {}, "temporal")
+
+
+def graph_of(program: Program) -> KernelGraph:
+    fuse.run(program)
+    program.verify()
+    return kernel_graph(program)
+
+
+def plan_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile = PROFILE) -> BuildPlan:
+    adapter, choice = CudaAdapter(), choice_of(graph, prefer, profile)
+    module = adapter.lower(graph, choice, profile)
+    module.verify()
+    return adapter.plan(module, graph, choice, profile, Golden())
+
+
+@contextmanager
+def loaded(program: Program, prefer: Prefer | None = None, interface: str = "sim") -> Iterator[Loaded]:
+    graph = graph_of(program)
+    with device_runner.loaded(graph, plan_of(graph, prefer), CudaAdapter().open(PROFILE, interface)) as run:
+        yield run
+
+
+def check(
+    program: Program,
+    *inputs: np.ndarray[Any, Any],
+    prefer: Prefer | None = None,
+    interface: str = "sim",
+    rtol: float = 1e-5,
+) -> None:
+    """Two samples at once (`inputs` and their reverse) give what `evaluate` gives for each: integers exactly, floats
+    within `rtol`, NaN alike."""
+    samples = [inputs, tuple(np.ascontiguousarray(x[::-1]) if x.ndim else x for x in inputs)]
+    wanted = [evaluate(program, sample) for sample in samples]
+    with loaded(program, prefer, interface) as run:
+        got, seconds = run.run([np.stack(arrays) for arrays in zip(*samples, strict=True)])
+    assert seconds >= 0
+    for n, outputs in enumerate(wanted):
+        device_runner.compare([g[n] for g in got], outputs, rtol)

@@ -1,0 +1,52 @@
+"""What the runners of the targets share: a plan's files loaded by a device, and results compared with the meaning."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.device import Device, DeviceProgram, Loaded
+from cuvil_hw.contract.record import seal
+from cuvil_hw.schedule.kernel import KernelGraph
+
+
+@contextmanager
+def program_of(graph: KernelGraph, plan: BuildPlan, build: bool = False) -> Iterator[DeviceProgram]:
+    """The plan's files as a device loads them; with `build` its products, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        if build:
+            plan.execute(Path(folder))
+        else:
+            plan.write(Path(folder))
+        sealed = seal(plan.info, *graph.ports())
+        yield DeviceProgram(graph.name, Path(folder), *graph.ports(), plan.info, graph.constants, sealed)
+
+
+@contextmanager
+def loaded(graph: KernelGraph, plan: BuildPlan, device: Device, build: bool = False) -> Iterator[Loaded]:
+    with program_of(graph, plan, build) as program:
+        run = device.load(program)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def compare(got: Sequence[Any], wanted: Sequence[Any], rtol: float, f16_rtol: float = 0.0) -> None:
+    """Shapes and dtypes are equal, integers too; floats within `rtol` (f16: the larger of both), relative and absolute;
+    NaN in the same places."""
+    assert len(got) == len(wanted)
+    for g, w in zip(got, wanted, strict=True):
+        assert g.shape == w.shape
+        assert g.dtype == w.dtype
+        if np.issubdtype(w.dtype, np.floating):
+            near = max(rtol, f16_rtol) if w.dtype == np.float16 else rtol
+            np.testing.assert_allclose(g, w, rtol=near, atol=near, equal_nan=True)
+        else:
+            np.testing.assert_array_equal(g, w)

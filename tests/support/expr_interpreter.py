@@ -1,0 +1,234 @@
+"""Runs scalar expressions one element at a time, on Python integers and NumPy scalars: an oracle for the loops of ops.
+
+It is strict where targets may not be: operand dtypes must agree, loads must lie inside their buffer, and what C leaves
+undefined (division by zero, lowest / -1, a table index out of range) fails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cuvil_hw import dtypes
+from cuvil_hw.expr.nodes import (
+    COMPARISONS,
+    Apply,
+    Const,
+    Expr,
+    Iter,
+    Load,
+    Lookup,
+    Reduce,
+    Select,
+    State,
+    Tensor,
+    bounds,
+    parallel,
+)
+
+Array = npt.NDArray[Any]
+
+
+def run(tensor: Tensor, buffers: Mapping[str, Array]) -> Array:
+    """All elements of `tensor`; `buffers`: the arrays behind its loads."""
+    iters = [parallel(f"i{d}", extent) for d, extent in enumerate(tensor.shape)]
+    body = tensor[tuple(iters)]
+    assert body.dtype == tensor.dtype, f"body has dtype {body.dtype}, its type says {tensor.dtype}"
+    out = np.empty(tensor.shape, dtypes.to_numpy(tensor.dtype))
+    with np.errstate(all="ignore"):
+        for point in itertools.product(*map(range, tensor.shape)):
+            env = dict(zip(iters, point, strict=True))
+            out[point] = value(body, env, buffers, ())
+    return out
+
+
+def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states: tuple[Any, ...]) -> Any:
+    """The value of `e`: int for integers and "index", bool, or a NumPy float."""
+
+    def go(x: Expr) -> Any:
+        return value(x, env, buffers, states)
+
+    match e:
+        case Const():
+            return number(e.value, e.dtype)
+        case Iter():
+            return env[e]
+        case Load():
+            at = tuple(go(i) for i in e.index)
+            array = buffers[e.buffer]
+            assert len(at) == array.ndim
+            assert all(0 <= p < n for p, n in zip(at, array.shape, strict=True)), f"load outside {array.shape}: {at}"
+            assert dtypes.to_numpy(e.dtype) == array.dtype
+            return number(array[at].item() if array.dtype.kind != "f" else array[at], e.dtype)
+        case Lookup():
+            i = go(e.index)
+            assert 0 <= i < len(e.values), f"table index {i} of {len(e.values)}"
+            return number(e.values[i], e.dtype)
+        case State():
+            assert e.dtype != "index"
+            return states[e.k]
+        case Select():
+            assert e.cond.dtype == "bool"
+            return go(e.then) if go(e.cond) else go(e.other)
+        case Reduce():
+            assert not states, "nested reductions"
+            state = tuple(go(i) for i in e.init)
+            for point in itertools.product(*(range(i.extent) for i in e.iters)):
+                inner = {**env, **dict(zip(e.iters, point, strict=True))}
+                state = tuple(value(u, inner, buffers, state) for u in e.update)
+            return state[e.result]
+        case Apply(op="cast"):
+            return converted(go(e.args[0]), e.args[0].dtype, e.dtype)
+        case Apply(op="bitcast"):
+            held = np.asarray(go(e.args[0]), dtypes.to_numpy(e.args[0].dtype))
+            return number(held.view(dtypes.to_numpy(e.dtype))[()], e.dtype)
+        case Apply(op="saturate"):
+            lo, hi = dtypes.int_range(e.dtype)
+            assert dtypes.is_int(e.args[0].dtype)
+            return min(max(go(e.args[0]), lo), hi)
+        case Apply():
+            assert len({a.dtype for a in e.args}) == 1, f"{e.op} of {[a.dtype for a in e.args]}"
+            if e.op not in COMPARISONS and e.op not in ("isnan", "isinf"):
+                assert e.dtype == e.args[0].dtype, f"{e.op} of {e.args[0].dtype} gives {e.dtype}"
+            result = apply(e.op, e.args[0].dtype, *[go(a) for a in e.args])
+            if e.dtype == "index":
+                lo, hi = bounds(e)
+                assert lo <= result <= hi, f"index {result} is outside its bounds [{lo}, {hi}]"
+            return result
+    raise AssertionError(f"no rule for {type(e).__name__}")
+
+
+def number(v: Any, dtype: str) -> Any:
+    if dtypes.is_float(dtype):
+        return dtypes.FLOATS[dtype](v)
+    if dtype == "bool":
+        return bool(v)
+    if dtype != "index":
+        lo, hi = dtypes.int_range(dtype)
+        assert lo <= v <= hi, f"{v} isn't a value of {dtype}"
+    return int(v)
+
+
+def wrapped(v: int, dtype: str) -> int:
+    if dtype == "index":
+        return v
+    lo, hi = dtypes.int_range(dtype)
+    return (v - lo) % (hi - lo + 1) + lo
+
+
+def converted(v: Any, source: str, target: str) -> Any:
+    if dtypes.is_float(target):
+        if isinstance(v, bool | int):
+            v = np.uint64(v) if v > np.iinfo(np.int64).max else np.int64(v)
+        return v.astype(dtypes.FLOATS[target])
+    assert target != "bool" or source == "bool", "a cast to bool must be a comparison"
+    if not dtypes.is_float(source):
+        return wrapped(int(v), target)
+    if math.isnan(v):
+        return 0
+    lo, hi = dtypes.int_range(target)
+    return (lo if v < 0 else hi) if math.isinf(v) else min(max(int(v), lo), hi)
+
+
+COMPARE = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+LOGIC = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b, "not": lambda a: not a}
+FLOAT = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rem": np.fmod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "sqrt": np.sqrt,
+}
+LIBRARY = {
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "atan": np.arctan,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "erf": math.erf,
+    "pow": lambda a, b: np.power(a.reshape(1), b.reshape(1))[0],
+}
+
+
+def truncated(a: int, b: int, dtype: str) -> int:
+    assert b != 0, "integer division by zero"
+    q = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    assert wrapped(q, dtype) == q, "integer division overflows"
+    return q
+
+
+def apply(op: str, dtype: str, *args: Any) -> Any:
+    """One operation on values of `dtype`. Library functions: correctly rounded, from f64."""
+    if op in COMPARE:
+        return bool(COMPARE[op](*args))
+    if dtype == "bool":
+        return bool(LOGIC[op](*args))
+    if dtypes.is_float(dtype):
+        if op in LIBRARY:
+            assert dtype != "f16", f"{op} of f16 must go through f32"
+            return dtypes.FLOATS[dtype](LIBRARY[op](*[np.float64(a) for a in args]))
+        result = FLOAT[op](*args)
+        return bool(result) if op in ("isnan", "isinf") else result
+    a, b = args if len(args) == 2 else (args[0], 0)
+    match op:
+        case "add":
+            v = a + b
+        case "sub":
+            v = a - b
+        case "mul":
+            v = a * b
+        case "div":
+            v = truncated(a, b, dtype)
+        case "rem":
+            v = a - b * truncated(a, b, dtype)
+        case "floordiv":
+            v = a // b
+        case "mod":
+            v = a % b
+        case "min":
+            v = min(a, b)
+        case "max":
+            v = max(a, b)
+        case "and":
+            v = a & b
+        case "or":
+            v = a | b
+        case "xor":
+            v = a ^ b
+        case "not":
+            v = ~a
+        case "shl":
+            v = a << b
+        case "shr":
+            v = a >> b
+        case "neg":
+            v = -a
+        case _:
+            raise AssertionError(f"no rule for {op} on {dtype}")
+    return wrapped(v, dtype)
