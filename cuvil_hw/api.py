@@ -14,7 +14,7 @@ from cuvil_hw.compile.collecting import collecting_later
 from cuvil_hw.compile.golden import golden
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
 from cuvil_hw.compile.open.pipeline import compile_model
-from cuvil_hw.compile.pack import Design, pack
+from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import choose_precision
 from cuvil_hw.contract.build import BuildPlan
@@ -32,6 +32,7 @@ from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
@@ -222,12 +223,12 @@ def compile_program(
         step("choose schedules")
         choice = choose(kernels, profile, overhead)
         step("plan memory")
-        design = plan_memory(graph, choice, overhead, profile)
+        design = plan_memory(graph, choice, overhead, adapter, profile)
         step("lower")
-        module = adapter.lower(graph, choice, profile)
+        module = adapter.lower(design, profile)
         legal(module)
         step("write sources")
-        plan = adapter.plan(module, graph, choice, profile, expected)
+        plan = adapter.plan(module, design, profile, expected)
         measured = measure(adapter, plan, profile)
         kernels, choice, fits = corrected(kernels, choice, measured, profile.axes)
         design = replace(design, choice=choice)
@@ -327,9 +328,11 @@ def choose(kernels: Sequence[KernelChoices], profile: Profile, overhead: Mapping
             ) from None
 
 
-def plan_memory(graph: KernelGraph, choice: Choice, overhead: Mapping[str, float], profile: Profile) -> Design:
+def plan_memory(
+    graph: KernelGraph, choice: Choice, overhead: Mapping[str, float], adapter: Adapter, profile: Profile
+) -> Design:
     """A place for every intermediate result. Raises DoesNotFit when the target's memory is too small."""
-    planned = memory.plan_memory(graph)
+    planned = memory.plan_memory(graph, alignment=adapter.alignment)
     live = memory.check_live(graph, planned, profile.axes, target=profile.name)
     return Design(graph, choice, planned, live, overhead)
 

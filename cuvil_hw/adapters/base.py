@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Array, Device
 from cuvil_hw.ops.base import Op
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.schedule.space import Estimate, Schedule
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -74,6 +75,10 @@ class Adapter(Protocol):
         """Whether ops on floats before the integers of a quantized model, and after them, are the processor's: True
         where floats cost the target much more than integers. What `refuses` names is never the target's."""
 
+    @property
+    def alignment(self) -> int:
+        """Bytes, a power of two: intermediate results start at multiples in the arena that the device allocates."""
+
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
@@ -89,11 +94,11 @@ class Adapter(Protocol):
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         """Use per axis of what joins the kernels (ports, forks, buffers between them), whatever the schedules."""
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """The level2 module of the whole program under the chosen schedules. Must verify."""
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        """Files and commands; runs nothing, needs no tool."""
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
+        """Files and commands; runs nothing, needs no tool. Intermediate results lie where `design.memory` says."""
 
     def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
         """What the target's own tools say of a plan's sources; an empty Measured when there is nothing to ask. Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from cuvil_hw.adapters.base import Adapter
@@ -20,22 +20,10 @@ from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import host_work
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.manifest import Manifest
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.memory import MemoryPlan
-from cuvil_hw.schedule.space import Choice
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """A program with its schedules: what an adapter lowers and plans."""
-
-    graph: KernelGraph
-    choice: Choice
-    memory: MemoryPlan
-    live_bytes: float
-    overhead: Mapping[str, float]
 
 
 def pack(

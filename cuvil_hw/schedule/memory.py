@@ -38,11 +38,11 @@ def buffer_bytes(buffer: Buffer) -> int:
     return buffer.type.size * to_numpy(buffer.type.dtype).itemsize
 
 
-def plan_memory(graph: KernelGraph, *, alignment: int = 64) -> MemoryPlan:
+def plan_memory(graph: KernelGraph, *, alignment: int) -> MemoryPlan:
     """Places for all buffers of role "temp".
 
-    Offsets and the arena's size are multiples of `alignment` (bytes, a power of two; 64 is a cache line and the widest
-    vector). A kernel's output never overlaps its inputs. Several greedy orders are tried and the smallest arena wins.
+    Offsets and the arena's size are multiples of `alignment` (bytes, a power of two). A kernel's output never overlaps
+    its inputs. Several greedy orders are tried and the smallest arena wins.
     Raises ValueError for a graph whose kernels aren't in topological order, or an alignment that isn't a power of two.
     """
     if alignment < 1 or alignment & (alignment - 1):

@@ -36,6 +36,7 @@ from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
+from tests.support.device_runner import design_of
 from tests.support.fpga_runner import graph_of
 
 PROFILE = load_profile("agilex")
@@ -116,7 +117,7 @@ def test_ports_whose_names_differ_by_a_number_are_ports_of_their_own() -> None:
     program = b.finish([(f"y_{n}" if n else "y", b.op(ops.Neg(), b.input(n))) for n in range(3)])
     profile, graph = load_profile("agilex"), graph_of(program)
     choice = api.choose(api.propose(graph, AgilexAdapter(), profile), profile, {})
-    module = AgilexAdapter().lower(graph, choice, profile)
+    module = AgilexAdapter().lower(design_of(graph, choice, AgilexAdapter()), profile)
     module.verify()
     names = [op.sym_name.data for op in module.body.block.ops if isinstance(op, FuncOp)]
     assert sum(n.startswith("read_x") for n in names) == sum(n.startswith("write_y") for n in names) == 3

@@ -60,7 +60,7 @@ def report(style: str = "spatial", model: str = "net") -> Report:
         axes=AXES,
         clock_hz=1e8,
         fixed={"lut": 5.0},
-        memory=plan_memory(graph),
+        memory=plan_memory(graph, alignment=64),
         live_bytes=2048.0,
         prologue=HostProgram((HostStep("quantize", {}, (), ()),)),
         epilogue=HostProgram((HostStep("dequantize", {}, (), ()), HostStep("softmax", {}, (), ()))),

@@ -78,13 +78,13 @@ def test_time_for_thousands_of_buffers_is_bounded() -> None:
     buffers = {"x": ("input", 8, "i8"), "y": ("output", 64, "i8")}
     buffers |= {f"t{i}": ("temp", 64, "i8") for i in range(steps)}
     before = time.process_time()
-    plan = plan_memory(graph(edges, buffers))
+    plan = plan_memory(graph(edges, buffers), alignment=64)
     assert time.process_time() - before < 5  # each compared with each in Python: 16
     assert plan.size_bytes == plan.lower_bound_bytes == 64 * steps
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:
-    plan = plan_memory(chain([640, 64, 1280, 128, 640]))
+    plan = plan_memory(chain([640, 64, 1280, 128, 640]), alignment=64)
     assert plan.size_bytes == plan.lower_bound_bytes == 1280 + 128
     assert plan.lifetimes["t2"] == (2, 3)
     assert plan.peak_kernel == 3
@@ -94,7 +94,7 @@ def test_bytes_are_those_of_the_numpy_container() -> None:
     assert plan_memory(chain([10], "i18"), alignment=1).size_bytes == 40
     assert plan_memory(chain([10], "u4"), alignment=1).size_bytes == 10
     assert plan_memory(chain([10], "f16"), alignment=1).size_bytes == 20
-    assert plan_memory(chain([10], "i18")).size_bytes == 64
+    assert plan_memory(chain([10], "i18"), alignment=64).size_bytes == 64
 
 
 def test_residual_keeps_the_skipped_buffer() -> None:
@@ -102,7 +102,7 @@ def test_residual_keeps_the_skipped_buffer() -> None:
         [("a", ("x",)), ("b", ("a",)), ("c", ("b",)), ("d", ("c", "a")), ("y", ("d",))],
         {"x": ("input", 1, "i8"), "y": ("output", 1, "i8")} | dict.fromkeys("abcd", ("temp", 64, "i8")),
     )
-    plan = plan_memory(g)
+    plan = plan_memory(g, alignment=64)
     assert plan.size_bytes == plan.lower_bound_bytes == 192
     assert plan.lifetimes["a"] == (0, 3)
 
@@ -119,7 +119,7 @@ def test_output_is_never_scratch_even_when_read_again() -> None:
             "u": ("temp", 4, "f32"),
         },
     )
-    plan = plan_memory(g)
+    plan = plan_memory(g, alignment=64)
     assert set(plan.offset_bytes) == {"t", "u"}
     assert plan.size_bytes == 64
     placed = replace(plan, offset_bytes={**plan.offset_bytes, "y": 0})
@@ -127,19 +127,19 @@ def test_output_is_never_scratch_even_when_read_again() -> None:
 
 
 def test_empty_and_unused() -> None:
-    assert plan_memory(chain([])).size_bytes == 0
-    assert plan_memory(chain([])).peak_kernel is None
-    assert plan_memory(chain([0])).size_bytes == 0
+    assert plan_memory(chain([]), alignment=64).size_bytes == 0
+    assert plan_memory(chain([]), alignment=64).peak_kernel is None
+    assert plan_memory(chain([0]), alignment=64).size_bytes == 0
     g = graph(
         [("a", ("x",)), ("dead", ("a",)), ("y", ("a",))],
         {"x": ("input", 1, "i8"), "y": ("output", 1, "i8"), "a": ("temp", 64, "i8"), "dead": ("temp", 64, "i8")},
     )
-    assert plan_memory(g).size_bytes == 128
+    assert plan_memory(g, alignment=64).size_bytes == 128
 
 
 def test_checker_sees_each_fault() -> None:
     g = chain([64, 64, 64])
-    good = plan_memory(g)
+    good = plan_memory(g, alignment=64)
 
     def with_offsets(**change: int) -> list[str]:
         return verify_plan(g, replace(good, offset_bytes={**good.offset_bytes, **change}))
@@ -153,14 +153,14 @@ def test_checker_sees_each_fault() -> None:
         [("a", ("x",)), ("b", ("x",)), ("y", ("a", "b"))],
         {"x": ("input", 1, "i8"), "y": ("output", 1, "i8"), "a": ("temp", 64, "i8"), "b": ("temp", 64, "i8")},
     )
-    bad = replace(plan_memory(residual), offset_bytes={"a": 0, "b": 0})
+    bad = replace(plan_memory(residual, alignment=64), offset_bytes={"a": 0, "b": 0})
     assert verify_plan(residual, bad) == ["k2 reads a, which something else has overwritten"]
 
 
 def test_malformed_graphs_and_arguments() -> None:
     g = chain([8, 8])
     with pytest.raises(ValueError, match=r"k1 reads t1 before any kernel has written it"):
-        plan_memory(_swapped(g))
+        plan_memory(_swapped(g), alignment=64)
     with pytest.raises(ValueError, match=r"48 is not a power of two"):
         plan_memory(g, alignment=48)
 
@@ -175,7 +175,7 @@ def test_live_axis_counts_arena_constants_and_the_user_s_buffers() -> None:
         [("t", ("x", "w")), ("y", ("t",))],
         {"x": ("input", 10, "f32"), "w": ("const", 100, "i8"), "t": ("temp", 30, "i8"), "y": ("output", 6, "i8")},
     )
-    plan = plan_memory(g)
+    plan = plan_memory(g, alignment=64)
     need = 64 + 40 + 100 + 6
     assert check_live(g, plan, [Axis("ddr", need, "live", 1.0, "B"), Axis("lut", 1, "sum")], target="t") == need
     with pytest.raises(DoesNotFit, match=r"at least 420 bytes of ddr") as caught:

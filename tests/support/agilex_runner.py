@@ -9,7 +9,6 @@ from typing import Any
 
 from cuvil_hw.adapters.agilex.adapter import AgilexAdapter
 from cuvil_hw.adapters.agilex.device import open_device
-from cuvil_hw.adapters.base import Golden
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import DeviceProgram, Loaded
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -21,10 +20,7 @@ PROFILE = load_profile("agilex")
 
 
 def planned(graph: KernelGraph, choice: Choice) -> BuildPlan:
-    adapter = AgilexAdapter()
-    module = adapter.lower(graph, choice, PROFILE)
-    module.verify()
-    return adapter.plan(module, graph, choice, PROFILE, Golden())
+    return device_runner.planned(graph, choice, AgilexAdapter(), PROFILE)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.cpu.adapter import CpuAdapter
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Loaded
@@ -40,10 +39,7 @@ def graph_of(program: Program, **options: Any) -> KernelGraph:
 
 
 def plan_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> BuildPlan:
-    adapter, choice = CpuAdapter(), choice_of(graph, lanes, profile)
-    module = adapter.lower(graph, choice, profile)
-    module.verify()
-    return adapter.plan(module, graph, choice, profile, Golden())
+    return device_runner.planned(graph, choice_of(graph, lanes, profile), CpuAdapter(), profile)
 
 
 def source_of(program: Program, lanes: int | None = None) -> str:

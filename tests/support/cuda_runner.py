@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.cuda.adapter import CudaAdapter
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Loaded
@@ -45,10 +44,7 @@ def graph_of(program: Program) -> KernelGraph:
 
 
 def plan_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile = PROFILE) -> BuildPlan:
-    adapter, choice = CudaAdapter(), choice_of(graph, prefer, profile)
-    module = adapter.lower(graph, choice, profile)
-    module.verify()
-    return adapter.plan(module, graph, choice, profile, Golden())
+    return device_runner.planned(graph, choice_of(graph, prefer, profile), CudaAdapter(), profile)
 
 
 @contextmanager

@@ -10,10 +10,27 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_hw.adapters.base import Adapter, Golden
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device, DeviceProgram, Loaded
 from cuvil_hw.contract.record import seal
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.memory import plan_memory
+from cuvil_hw.schedule.space import Choice
+from cuvil_hw.target.profile import Profile
+
+
+def design_of(graph: KernelGraph, choice: Choice, adapter: Adapter) -> Design:
+    return Design(graph, choice, plan_memory(graph, alignment=adapter.alignment), 0.0, {})
+
+
+def planned(graph: KernelGraph, choice: Choice, adapter: Adapter, profile: Profile) -> BuildPlan:
+    """What the adapter makes of a choice, without golden vectors."""
+    design = design_of(graph, choice, adapter)
+    module = adapter.lower(design, profile)
+    module.verify()
+    return adapter.plan(module, design, profile, Golden())
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.mlu.adapter import MluAdapter
 from cuvil_hw.api import choose, propose
 from cuvil_hw.contract.build import BuildPlan
@@ -27,9 +26,7 @@ def planned(program: Program, profile: Profile) -> tuple[KernelGraph, BuildPlan]
     fuse.run(program)
     graph, adapter = kernel_graph(program), MluAdapter()
     choice = choose(propose(graph, adapter, profile), profile, {})
-    module = adapter.lower(graph, choice, profile)
-    module.verify()
-    return graph, adapter.plan(module, graph, choice, profile, Golden())
+    return graph, device_runner.planned(graph, choice, adapter, profile)
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device
-from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Choice
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
@@ -37,11 +36,11 @@ class AgilexAdapter(Streaming):
     def port_bits(self, profile: Profile) -> int:
         return MEMORY_BITS
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        return memory_ports(super().lower(graph, choice, profile))
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
+        return memory_ports(super().lower(design, profile))
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        return project(module, graph, profile, golden)
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
+        return project(module, design.graph, profile, golden)
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

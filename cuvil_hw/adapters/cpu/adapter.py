@@ -28,10 +28,11 @@ from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
 from cuvil_hw.render.c.lang import C99
 from cuvil_hw.render.c.names import Names, comment_lines
 from cuvil_hw.runtime.compilers import CCompiler
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
-from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.schedule.memory import buffer_bytes
+from cuvil_hw.schedule.space import Estimate, Schedule
 from cuvil_hw.target.opt_level import LEVELS, level_of
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
@@ -53,6 +54,7 @@ class CpuAdapter:
     float_ends = False
     integer_weights = True
     axes = ()
+    alignment = 64  # a cache line, and the widest vector
     settings: ClassVar[Mapping[str, SettingKind]] = {"cc": str, "march": str, "run": str}
 
     def refuses(
@@ -73,16 +75,17 @@ class CpuAdapter:
     def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         return cost.estimate(kernel, schedule, profile)
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """One function of role "kernel" for all kernels that compute the same, arguments: the inputs, then the output;
         `cuvil.kernels` names them."""
+        graph = design.graph
         _check_sizes(graph)
         tables, placed = Tables(_store(graph)), place(graph)
         names = Names(frozenset())
         functions: dict[Hashable, FuncOp] = {}
         sharing: dict[Hashable, list[str]] = {}
         for kernel in graph.kernels:
-            lanes = int(choice.candidate(kernel.name).schedule.option("lanes", "1"))
+            lanes = int(design.choice.candidate(kernel.name).schedule.option("lanes", "1"))
             nest = Nest(placed.vectors[kernel.name], lanes, placed.layouts)
             buffers = [graph.buffers[n] for n in (*kernel.inputs, kernel.output)]
             key: Hashable = (form_of(kernel), nest.vector, lanes, tuple(map(nest.layout, buffers)))
@@ -96,12 +99,12 @@ class CpuAdapter:
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """`info`: what device.py needs: ABI version, architecture, scratch bytes, constants in the order of their
         pointers, each with the order of its dimensions in memory."""
+        graph, memory = design.graph, design.memory
         layouts = place(graph).layouts
         constants = [b for b in graph.buffers.values() if b.role == "const"]
-        memory = plan_memory(graph)
         compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
         record = CpuRecord(
             abi_version=ABI_VERSION,

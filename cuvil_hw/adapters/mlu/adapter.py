@@ -27,10 +27,11 @@ from cuvil_hw.ops.base import Op
 from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
 from cuvil_hw.render.c.names import Names, comment_lines
 from cuvil_hw.render.langs.bang import BANG
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
-from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.schedule.memory import buffer_bytes
+from cuvil_hw.schedule.space import Estimate, Schedule
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -44,6 +45,7 @@ class MluAdapter:
     interface = "sim"
     interfaces = INTERFACES
     float_ends = False
+    alignment = tile.ALIGN_BYTES
     axes = ("nram", "gdram")
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "arch": int,
@@ -76,24 +78,25 @@ class MluAdapter:
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """One function of role "kernel" per kernel, arguments: its inputs, then its output."""
+        graph = design.graph
         _check_sizes(graph)
         tables, names, functions = Tables(graph.constants), Names(frozenset()), []
         for kernel in graph.kernels:
-            cut = tile.tile_of(kernel, choice.candidate(kernel.name).schedule, _nram(profile))
+            cut = tile.tile_of(kernel, design.choice.candidate(kernel.name).schedule, _nram(profile))
             functions.append(lower(kernel, cut, graph.buffers, tables, names.new(kernel.name)))
         module = ModuleOp([*tables.ops, *functions])
         module.verify()
         return module
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
-        memory = plan_memory(graph, alignment=tile.ALIGN_BYTES)
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
+        graph, memory = design.graph, design.memory
         called = symbols(module, BANG)
         entries = [called[op.sym_name.data] for op in module.body.block.ops if isinstance(op, FuncOp)]
         cores, kernels = cost.cores_of(profile), []
         for kernel, symbol in zip(graph.kernels, entries, strict=True):
-            cut = tile.tile_of(kernel, choice.candidate(kernel.name).schedule, _nram(profile))
+            cut = tile.tile_of(kernel, design.choice.candidate(kernel.name).schedule, _nram(profile))
             tasks = max(1, min(cores, cut.count))
             kernels.append(KernelRecord(symbol, tasks, (*kernel.inputs, kernel.output)))
         buffers = {

@@ -13,9 +13,10 @@ from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device
 from cuvil_hw.ops.base import Op
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.schedule.space import Estimate, Schedule
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -31,6 +32,7 @@ class Streaming(ABC):
     settings: ClassVar[Mapping[str, SettingKind]]
     float_ends = True
     axes: ClassVar[tuple[str, ...]]
+    alignment = 64
     packets = False  # whether a packet of a port may carry many samples
 
     @abstractmethod
@@ -42,7 +44,7 @@ class Streaming(ABC):
         """Bits that a port moves a cycle. Raises ProfileError."""
 
     @abstractmethod
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """See the contract."""
 
     @abstractmethod
@@ -66,8 +68,8 @@ class Streaming(ABC):
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return dataflow.overhead(graph, self.fabric(profile), self.port_bits(profile), self.packets)
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        return dataflow.lower(graph, choice, self.port_bits(profile), self.packets)
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
+        return dataflow.lower(design.graph, design.choice, self.port_bits(profile), self.packets)
 
     def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
         return Measured()

@@ -15,8 +15,7 @@ from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device
 from cuvil_hw.runtime.host_work import HOSTS
-from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Choice
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ class ZynqAdapter(Streaming):
     def port_bits(self, profile: Profile) -> int:
         return stream_bits(profile)
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         # What a driver may expect of a batch: cycles from one sample to the next.
-        interval = max((candidate.estimate.cycles for _, candidate in choice.picked), default=0)
-        return project(module, graph, profile, golden, int(interval))
+        interval = max((candidate.estimate.cycles for _, candidate in design.choice.picked), default=0)
+        return project(module, design.graph, profile, golden, int(interval))
 
     def open(self, profile: Profile, interface: str) -> Device:
         return open_device(asdict(profile), interface)

@@ -97,7 +97,7 @@ def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
     graph = api.fuse(parts.core)
     overhead = adapter.overhead(graph, profile)
     choice = api.choose(api.propose(graph, adapter, profile), profile, overhead)
-    api.plan_memory(graph, choice, overhead, profile)
+    api.plan_memory(graph, choice, overhead, adapter, profile)
 
 
 def assumed(program: Program) -> Statistics:

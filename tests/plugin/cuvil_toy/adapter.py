@@ -15,10 +15,10 @@ from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.render.c.cfamily import render
+from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.memory import plan_memory
-from cuvil_hw.schedule.space import Choice, Estimate, Schedule
+from cuvil_hw.schedule.space import Estimate, Schedule
 from cuvil_hw.target.profile import Profile
 from cuvil_toy.device import open_device
 from cuvil_toy.lang import HEADER, TOY_C
@@ -34,6 +34,7 @@ class ToyAdapter:
     interfaces = ("null",)
     settings: ClassVar[Mapping[str, SettingKind]] = {"lanes": int}
     float_ends = True
+    alignment = 64
     axes = ("scratch",)
 
     def refuses(
@@ -58,18 +59,18 @@ class ToyAdapter:
     def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
         return {}
 
-    def lower(self, graph: KernelGraph, choice: Choice, profile: Profile) -> ModuleOp:
-        tables, functions = Tables(graph.constants), []
-        for number, kernel in enumerate(graph.kernels):
-            lanes = int(choice.candidate(kernel.name).schedule.option("lanes"))
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
+        tables, functions = Tables(design.graph.constants), []
+        for number, kernel in enumerate(design.graph.kernels):
+            lanes = int(design.choice.candidate(kernel.name).schedule.option("lanes"))
             widest = max(kernel.iterators, key=lambda i: i.extent, default=None)
             nest = Nest(widest.name if widest and kernel.reduce else "", lanes)
-            functions.append(apply(kernel, nest, graph.buffers, tables, kernel.name, number))
+            functions.append(apply(kernel, nest, design.graph.buffers, tables, kernel.name, number))
         return ModuleOp([*tables.ops, *functions])
 
-    def plan(self, module: ModuleOp, graph: KernelGraph, choice: Choice, profile: Profile, golden: Golden) -> BuildPlan:
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """Sources for the vendor's compiler; `info`: the commands that the host queues, and where buffers lie."""
-        memory = plan_memory(graph)
+        graph, memory = design.graph, design.memory
         info = {
             "commands": [{"kernel": k.name, "buffers": [*k.inputs, k.output]} for k in graph.kernels],
             "constants": {b.name: b.digest for b in graph.buffers.values() if b.role == "const"},
