@@ -10,6 +10,7 @@ from typing import Any
 
 from cuvil_hw.adapters.base import Adapter, IntegerWeights
 from cuvil_hw.adapters.target_check import adapter_for
+from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
 from cuvil_hw.compile.golden import golden
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
@@ -44,7 +45,6 @@ from cuvil_hw.types import TensorType
 # progress(what is being done, steps done, steps in all)
 Progress = Callable[[str, int, int], None]
 _log = logging.getLogger("cuvil.compile")
-MAX_NAME = 200  # characters of a program's name
 STEPS = (
     "import the model",
     "simplify",
@@ -106,7 +106,8 @@ def compile(
     InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
     """
     needs_python("compile a model")
-    check_name(name)
+    check_arguments(name=name, shapes=shapes, constraints=constraints, constants=constants, state=state,
+                    max_trips=max_trips, opt_level=opt_level, interface=interface, progress=progress)  # fmt: skip
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
     adapter = adapter_for(profile, interface)
@@ -148,9 +149,10 @@ def compile_all(
     Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
     """
     needs_python("compile a model")
+    check_arguments(name=name, shapes=shapes, constants=constants, state=state, max_trips=max_trips,
+                    interface=interface, progress=progress, done=done)  # fmt: skip
     if opens_shapes(model, example_inputs, shapes, ()):
         raise CuvilError("several targets at once take fixed shapes; for open ones, call cuvil.compile for each target")
-    check_name(name)
     wanted = _named(targets, done)
     program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     simplify(program)
@@ -179,6 +181,8 @@ def _named(
 ) -> dict[str, Profile]:
     """Profiles by what their results are called. Raises CuvilError."""
     found: dict[str, Profile] = {}
+    if not isinstance(targets, str | Path | Profile):
+        check_targets(targets)
     for target in [targets] if isinstance(targets, str | Path | Profile) else targets:
         try:
             profile = load_profile(target)
@@ -267,13 +271,6 @@ def import_model(
     program = keep_state(load(model, example_inputs, shapes, constants, max_trips), state or {})
     # A file's own name for its model is cut; one that the caller gave is checked before.
     return replace(program, name=program.name[:MAX_NAME] if name is None else name)
-
-
-def check_name(name: str | None) -> None:
-    """Raises CuvilError for a program's name that isn't text, is empty or too long for the file names made of it."""
-    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= MAX_NAME):
-        given = f"{len(name):,} characters" if isinstance(name, str) else f"a {type(name).__name__}"
-        raise CuvilError(f"name is {given}; a program's name has 1 to {MAX_NAME} characters")
 
 
 def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:

@@ -12,6 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from cuvil_hw import api
+from cuvil_hw.compile.arguments import check_arguments, check_function
 from cuvil_hw.contract.imported import imported_class
 from cuvil_hw.errors import CuvilError, GuardError, ToolNotFound, needs_python, pip_install
 from cuvil_hw.runtime.executable import Executable
@@ -194,6 +195,8 @@ def compile(
     for option in others:
         if option not in known:
             raise TypeError(f"cuvil.compile has no option {option!r}{near(option, tuple(known))}")
+    check_function(others)
+    check_arguments(**{name: value for name, value in others.items() if name not in names})
     chosen = Options("cpu" if target is None else target, others.pop("max_trips", None), others)
     if example_inputs is not None:
         return _ahead(model, example_inputs, chosen)
@@ -252,8 +255,6 @@ def _front_end() -> tuple[Any, Any]:
 def _traced(function: Callable[..., Any], given: Arguments, options: Options) -> Traced:
     load, _ = _front_end()
     trips = load.MAX_TRIPS if options.max_trips is None else options.max_trips
-    if isinstance(trips, bool) or not isinstance(trips, int) or trips < 1:
-        raise CuvilError(f"max_trips is {trips!r}; a loop's bound is a positive number of trips")
     name = options.others.get("name") or getattr(function, "__name__", "function").strip("<>")
     traced: Traced = load.trace_function(function, given, trips, name)
     return traced

@@ -39,8 +39,7 @@ def load(
     Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
     all that can't be compiled.
     """
-    if max_trips is not None and (not isinstance(max_trips, int) or isinstance(max_trips, bool) or max_trips < 1):
-        raise CuvilError(f"max_trips is {max_trips!r}; a loop's bound is a positive number of trips")
+    check_max_trips(max_trips)
     kind = _kind(model)
     if kind == "program":
         return model  # type: ignore[no-any-return]
@@ -61,6 +60,12 @@ def load(
     if example_inputs is not None:
         fixed = example_shapes(model, example_inputs, constants or ()) | fixed
     return load_onnx(model, shapes=fixed, constants=constants, max_trips=max_trips)
+
+
+def check_max_trips(trips: Any) -> None:
+    """Raises CuvilError for a bound of loops that is none."""
+    if trips is not None and (not isinstance(trips, int) or isinstance(trips, bool) or trips < 1):
+        raise CuvilError(f"max_trips is {trips!r}; a loop's bound is a positive number of trips")
 
 
 def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
@@ -106,6 +111,8 @@ def load_open(
     max_trips: int | None = None,
 ) -> OpenModel:
     """A model whose shapes are open (cuvil.Dim). Raises CuvilError for contradictory shapes, ToolNotFound."""
+    if _kind(model) == "program":
+        raise CuvilError("an imported Program has fixed shapes; open those of the model that it was imported from")
     if _kind(model) == "torch":
         if constants:
             raise CuvilError("constants is for ONNX models; give a torch module that holds the value itself")
@@ -156,4 +163,4 @@ def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFou
     return ToolNotFound(f"Python package {package}", purpose, pip_install(extra))
 
 
-__all__ = ["load", "load_open", "opens_shapes"]
+__all__ = ["check_max_trips", "load", "load_open", "opens_shapes"]

@@ -22,12 +22,17 @@ LEVELS = range(4)
 SETTING = "opt_level"
 
 
+def check_level(level: object) -> None:
+    """Raises CuvilError for what is no level; None stands for the profile's own."""
+    if level is not None and (isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS):
+        raise CuvilError(f"opt_level is {level!r}; there are 0 (no fusion), 1 (no search), 2 and 3 (wider search)")
+
+
 def at_level(profile: Profile, level: int | None) -> Profile:
     """The profile with a level; None keeps the profile's own. Raises CuvilError for a level that isn't one."""
+    check_level(level)
     if level is None:
         return profile
-    if isinstance(level, bool) or level not in LEVELS:
-        raise CuvilError(f"opt_level is {level!r}; there are 0 (no fusion), 1 (no search), 2 and 3 (wider search)")
     if level == level_of(profile):
         return profile
     return replace(profile, settings={**profile.settings, SETTING: level})

@@ -9,6 +9,7 @@ from typing import Any
 
 from cuvil_hw import api
 from cuvil_hw.compile import numbers
+from cuvil_hw.compile.arguments import check_arguments, check_targets
 from cuvil_hw.compile.precision import quantized_dtypes
 from cuvil_hw.entry.check.coverage import Coverage, coverage
 from cuvil_hw.entry.check.hazards import Hazard, hazards
@@ -86,6 +87,9 @@ def check(
     can't be compiled is part of the result. Raises CuvilError when there is no model to look at: a file that is
     missing, damaged or invalid, shapes that contradict each other; ProfileError for a target that isn't one.
     """
+    check_arguments(shapes=shapes, constants=constants, state=state, max_trips=max_trips)
+    if targets is not None and not isinstance(targets, str | Path | Profile):
+        check_targets(targets)
     named = (targets,) if isinstance(targets, str | Path | Profile) else targets
     profiles = usual_targets() if named is None else [load_profile(t) for t in named]
     try:

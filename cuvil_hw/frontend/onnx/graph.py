@@ -61,7 +61,7 @@ def load_onnx(
     """
     proto, name = read(model)
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
-    arrays = {n: np.asarray(a) for n, a in (constants or {}).items()}
+    arrays = {n: _array(n, a) for n, a in (constants or {}).items()}
     types, assumed = input_types(proto.graph, name, shapes or {}, arrays)
     batch = other_batch(proto.graph, types, shapes or {}, name)
     known = known_inputs(types, arrays, name)
@@ -98,6 +98,13 @@ def load_onnx(
         program.notes["assumed"] = assumed
     program.notes["contradictions"] = contradictions(proto.graph, scope.values, batch)
     return program
+
+
+def _array(name: str, given: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as e:
+        raise CuvilError(f"constants[{name!r}] is no array: {e}") from None
 
 
 def _convert_graph(graph: onnx.GraphProto, scope: Scope) -> None:
