@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cuvil_hw.adapters.base import Adapter, IntegerWeights
+from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
@@ -217,7 +217,7 @@ def compile_program(
     step("divide between device and processor")
     parts = divide(program, adapter, profile)
     step("fuse layers")
-    graph = fuse(parts.core, level_of(profile) > 0)
+    graph = fuse(parts.core, adapter, level_of(profile) > 0)
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
@@ -283,10 +283,12 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
     return split(program, refuses, profile.name, float_ends=adapter.float_ends)
 
 
-def fuse(core: Program, together: bool = True) -> KernelGraph:
+def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
     """Composite ops expanded, every op in one group (`together`: with others), every group a kernel. Changes `core`."""
 
-    run_pipeline(core, ["decompose", "fold", "fuse" if together else "separate"])
+    epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
+    groups = ("fuse-epilogues" if epilogues else "fuse") if together else "separate"
+    run_pipeline(core, ["decompose", "fold", groups])
     return kernel_graph(core)
 
 

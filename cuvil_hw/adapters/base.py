@@ -117,3 +117,14 @@ class IntegerWeights(Protocol):
     def integer_weights(self) -> bool:
         """Whether the target runs `linear` of floats and integer weights about as fast as of floats alone: then
         weights stay as narrow as the model has them."""
+
+
+@runtime_checkable
+class Epilogues(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it such an op is a kernel of its own."""
+
+    @property
+    def residual_epilogue(self) -> bool:
+        """Whether the elementwise ops behind a kernel with a reduction may read another computed tensor, such as a skip
+        connection, and still be part of that kernel: True where kernels run one after another, and what one writes and
+        the next reads passes through memory."""

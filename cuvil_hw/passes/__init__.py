@@ -22,6 +22,7 @@ PASSES: Mapping[str, Callable[[Program], None]] = MappingProxyType(
         "decompose": decompose.run,
         "dce": dce.run,
         "fuse": fuse.run,
+        "fuse-epilogues": fuse.run_epilogues,
         "separate": separate.run,
     }
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cuvil
-from cuvil_hw.adapters.base import Adapter, IntegerWeights
+from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights
 from cuvil_hw.adapters.registry import load_adapter
 from cuvil_hw.contract import registry
 from cuvil_hw.target.profile import load_profile
@@ -202,6 +202,7 @@ def test_the_documented_size_is_true() -> None:
 
 def test_the_document_names_all_that_an_adapter_has() -> None:
     document = (ROOT / "docs" / "add-a-target.md").read_text(encoding="utf-8")
-    names = {n for n in {**vars(Adapter), **vars(IntegerWeights), **Adapter.__annotations__} if not n.startswith("_")}
-    assert {"name", "lower", "float_ends", "integer_weights"} <= names
+    parts = [*map(vars, (Adapter, IntegerWeights, Epilogues)), Adapter.__annotations__]
+    names = {n for part in parts for n in part if not n.startswith("_")}
+    assert {"name", "lower", "float_ends", "integer_weights", "residual_epilogue"} <= names
     assert [n for n in sorted(names) if f"`{n}`" not in document] == []

@@ -39,7 +39,7 @@ def least(program: Program, statistics: Statistics) -> dict[str, float]:
     chosen = choose_precision(program, "int8", True, profile)
     ready = numbers.quantize(program.clone(), chosen, statistics)
     numbers.make_integer(ready, chosen)
-    kernels = api.propose(api.fuse(api.divide(ready, adapter, profile).core), adapter, profile)
+    kernels = api.propose(api.fuse(api.divide(ready, adapter, profile).core, adapter), adapter, profile)
     uses = [min((c.estimate.use for c in k.candidates), key=lambda use: use.get("lut", 0)) for k in kernels]
     return {axis: sum(use.get(axis, 0) for use in uses) for axis in ("lut", "ff", "dsp")}
 

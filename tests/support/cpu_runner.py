@@ -33,7 +33,7 @@ def choice_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = P
 
 
 def graph_of(program: Program, **options: Any) -> KernelGraph:
-    fuse.run(program, **options)
+    fuse.run(program, **{"residual_epilogue": True, **options})
     program.verify()
     return kernel_graph(program)
 

@@ -52,6 +52,7 @@ class CpuAdapter:
     interface = "hw"
     interfaces = INTERFACES
     float_ends = False
+    residual_epilogue = True
     integer_weights = True
     axes = ()
     alignment = 64  # a cache line, and the widest vector

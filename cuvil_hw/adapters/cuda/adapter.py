@@ -61,6 +61,7 @@ class CudaAdapter:
     interfaces = INTERFACES
     float_ends = False
     alignment = 256
+    residual_epilogue = True
     axes = ("shared", "registers", "threads")
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "sms": int,

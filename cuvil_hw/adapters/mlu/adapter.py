@@ -46,6 +46,7 @@ class MluAdapter:
     interfaces = INTERFACES
     float_ends = False
     alignment = tile.ALIGN_BYTES
+    residual_epilogue = True
     axes = ("nram", "gdram")
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "arch": int,

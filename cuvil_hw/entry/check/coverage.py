@@ -94,7 +94,7 @@ def coverage(
 
 def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
     """Raises DoesNotFit when no choice of schedules keeps the core within the profile's limits."""
-    graph = api.fuse(parts.core)
+    graph = api.fuse(parts.core, adapter)
     overhead = adapter.overhead(graph, profile)
     choice = api.choose(api.propose(graph, adapter, profile), profile, overhead)
     api.plan_memory(graph, choice, overhead, adapter, profile)
