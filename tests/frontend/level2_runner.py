@@ -1,0 +1,116 @@
+"""Runs the level2 modules that adapters lower on the interpreter, as a device would run what is rendered from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from cuvil_hw.adapters.cpu.layout import place
+from cuvil_hw.adapters.fpga.streamed import physical
+from cuvil_hw.ir import level2
+from cuvil_hw.ir.annotations import Kernels, Role, noted, text_of
+from cuvil_hw.ir.interpreter.machine import Machine
+from cuvil_hw.ir.interpreter.values import Array, Memory, Wire
+from cuvil_hw.ir.legal import functions, legal
+from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+
+BLOCKS = 3  # of a grid, fewer than kernels have work for, and no divisor of it
+
+
+class Interpreted:
+    """A lowered graph that runs batches (N, *shape), as cuvil_hw.runtime.device.Loaded."""
+
+    def __init__(self, graph: KernelGraph, module: ModuleOp) -> None:
+        legal(module)
+        self.graph, self.module = graph, module
+        self.machine = Machine(module, graph.constants)
+        permuted = any(noted(f, Kernels) is not None for f in functions(module))
+        self._layouts = place(graph).layouts if permuted else {}
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        tops = [f for f in functions(self.module) if text_of(f, Role) == "dataflow"]
+        return (self._streaming(tops[0], inputs) if tops else self._sequential(inputs)), 0.0
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+    # -- streaming designs -------------------------------------------------------------------------------------------
+
+    def _streaming(self, top: FuncOp, inputs: Sequence[Array]) -> list[Array]:
+        samples = len(inputs[0])
+        orders = [physical(self.graph.buffers[n].type.rank) for n in (*self.graph.inputs, *self.graph.outputs)]
+        packed = [a.transpose(0, *(d + 1 for d in o)) for a, o in zip(inputs, orders, strict=False)]
+        kinds = [self.graph.buffers[n].type for n in self.graph.outputs]
+        if any(isinstance(a.type, IndexType) for a in top.body.block.args):
+            memories = [a.type for a in top.body.block.args[1:]]
+            given = [Memory.of(a, k) for a, k in zip(packed, memories, strict=False)]
+            room = [Memory.empty(k, samples * t.size)
+                    for k, t in zip(memories[len(given) :], kinds, strict=True)]  # fmt: skip
+            self.machine.run(top.sym_name.data, [samples, *given, *room])
+            flat = [m.array(t.dtype) for m, t in zip(room, kinds, strict=True)]
+        else:
+            given_ports = [Wire.of(a, level2.signless(self.graph.buffers[n].type.dtype))
+                           for a, n in zip(packed, self.graph.inputs, strict=True)]  # fmt: skip
+            wires = [Wire() for _ in kinds]
+            self.machine.run(top.sym_name.data, [*given_ports, *wires], samples=samples)
+            assert all(w.ends == [*[False] * (samples - 1), True] for w in wires), "packets end with the batch"
+            flat = [w.array() for w in wires]
+        results = []
+        for array, kind, order in zip(flat, kinds, orders[len(inputs) :], strict=True):
+            crossed = array.reshape(samples, *(kind.shape[d] for d in order))
+            results.append(np.ascontiguousarray(crossed.transpose(0, *(int(d) + 1 for d in np.argsort(order)))))
+        return results
+
+    # -- kernels one after another -----------------------------------------------------------------------------------
+
+    def _sequential(self, inputs: Sequence[Array]) -> list[Array]:
+        batched = any(isinstance(a.type, IndexType) for f in functions(self.module) for a in f.body.block.args)
+        batches = [inputs] if batched else [[a[n] for a in inputs] for n in range(len(inputs[0]))]
+        runs = [self._batch(batch, len(inputs[0])) for batch in batches]
+        outs = [np.concatenate(a) if batched else np.stack(a) for a in zip(*runs, strict=True)]
+        shapes = [self.graph.buffers[n].type.shape for n in self.graph.outputs]
+        return [a.reshape(len(inputs[0]), *s) for a, s in zip(outs, shapes, strict=True)]
+
+    def _batch(self, inputs: Sequence[Array], samples: int) -> list[Array]:
+        graph, given = self.graph, dict(zip(self.graph.inputs, inputs, strict=True))
+        held: dict[str, Memory] = {}
+        for kernel, f in self._calls():
+            arguments: list[Memory | int] = []
+            for name, arg in zip((*kernel.inputs, kernel.output, ""), f.body.block.args, strict=False):
+                if not isinstance(arg.type, MemRefType):
+                    arguments.append(samples)
+                    continue
+                if name not in held:
+                    held[name] = self._buffer(graph.buffers[name], arg.type, given, samples)
+                arguments.append(held[name])
+            numbered = any(op.name.startswith("gpu.") for op in f.walk())
+            self.machine.run(f.sym_name.data, arguments, blocks=BLOCKS if numbered else 1)
+        empty = [n for n in graph.outputs if n not in held]
+        assert all(graph.buffers[n].type.size == 0 for n in empty)
+        return [held[n].array(graph.buffers[n].type.dtype) if n in held
+                else np.zeros((samples, *graph.buffers[n].type.shape)) for n in graph.outputs]  # fmt: skip
+
+    def _calls(self) -> Iterator[tuple[Kernel, FuncOp]]:
+        """Kernels in order, with the functions that compute them; one without elements may have none."""
+        made = functions(self.module)
+        named = {name: f for f in made if (names := noted(f, Kernels)) for name in names.data}
+        if named:
+            return ((k, named[k.name]) for k in self.graph.kernels)
+        kernels = [k for k in self.graph.kernels if len(made) == len(self.graph.kernels) or k.type.size]
+        return zip(kernels, made, strict=True)
+
+    def _buffer(self, buffer: Buffer, kind: MemRefType[Any], given: Mapping[str, Array], samples: int) -> Memory:
+        if buffer.name in given:
+            return Memory.of(given[buffer.name], kind)
+        if buffer.role == "const":
+            array = self.graph.constant(buffer.name).reshape(buffer.type.shape)
+            layout = self._layouts.get(buffer.name, tuple(range(array.ndim)))
+            return Memory.of(array.transpose(layout), kind)
+        return Memory.empty(kind, samples)
