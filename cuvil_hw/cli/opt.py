@@ -1,15 +1,15 @@
-"""`cuvil opt`: passes on level1 text, for tests and for looking at what a pass does."""
+"""`cuvil opt`: passes on level1 text, and level2 text checked and run, for tests and for looking at what they do."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import print_json, show_table
+from cuvil_hw.cli.output import print_json, read_arrays, show_table
 from cuvil_hw.errors import CuvilError
 
 PIPELINES = {
@@ -24,10 +24,24 @@ def run_passes(
     ] = None,
     passes: Annotated[list[str] | None, typer.Option("--pass", "-p", help="A pass; repeatable, in order.")] = None,
     pipeline: Annotated[str | None, typer.Option(help=f"Passes by name: {', '.join(PIPELINES)}.")] = None,
+    level2: Annotated[bool, typer.Option("--level2", help="The text is level2: check it, don't run passes.")] = False,
+    interpret: Annotated[
+        str | None,
+        typer.Option(help="Run this function of level2 text and print what its memories and streams hold."),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option("--arg", "-a", help="An argument of it: numbers as 1,2,3, or _ for nothing yet; repeatable."),
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks of threads that run it.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Tensors that cross each port of a design.")] = 1,
+    constants: Annotated[
+        Path | None, typer.Option(help="Arrays of its tables by digest (.npz).", show_default=False)
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List passes and pipelines.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Run passes on level1 text and print the result.
+    """Run passes on level1 text and print the result; or check level2 text, and run a function of it.
 
     Example: cuvil opt model.mlir --pass fold --pass fuse
     """
@@ -48,12 +62,37 @@ def run_passes(
         raise typer.BadParameter(f"--pipeline {pipeline!r}: there are {', '.join(PIPELINES)}")
     if pipeline is not None and passes:
         raise typer.BadParameter("give --pass or --pipeline, not both")
+    if level2 or interpret is not None:
+        if passes or pipeline is not None:
+            raise typer.BadParameter("passes are for level1 text; give --pass and --pipeline without --level2")
+        text = _level2(_text(file), interpret, arguments or (), constants, blocks, samples)
+        if json:
+            print_json({"text": text.rstrip("\n")})
+        else:
+            sys.stdout.write(text)
+        return
     program = parse(_text(file))
     run_pipeline(program, PIPELINES[pipeline] if pipeline is not None else passes or ())
     if json:
         print_json({"text": program.text()})
     else:
         sys.stdout.write(program.text() + "\n")
+
+
+def _level2(
+    text: str, name: str | None, arguments: Sequence[str], constants: Path | None, blocks: int, samples: int
+) -> str:
+    """The checked module, or what the memories and streams of one of its functions hold after it ran."""
+    from cuvil_hw.ir.interpreter.text import interpreted
+    from cuvil_hw.ir.legal import parse
+
+    module = parse(text)
+    if name is None:
+        return str(module) + "\n"
+    arrays = {} if constants is None else read_arrays(constants)
+    if not isinstance(arrays, dict):
+        raise CuvilError(f"{constants}: holds one array; tables are found by digest, in a .npz file")
+    return interpreted(module, name, arguments, arrays, blocks, samples)
 
 
 def _text(file: Path | None) -> str:

@@ -37,7 +37,7 @@ _ARITH = (
     "minnumf cmpf extf truncf sitofp uitofp fptosi fptoui bitcast"
 )
 _MATH = (
-    "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf exp exp2 expm1 floor fma log log10 "
+    "absf acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf exp exp2 expm1 floor log log10 "
     "log1p log2 powf round roundeven rsqrt sin sinh sqrt tan tanh trunc absi"
 )
 SCALAR = frozenset(
@@ -88,10 +88,7 @@ def functions(module: ModuleOp) -> list[func.FuncOp]:
 def legal(module: ModuleOp, stage: Stage | None = None) -> None:
     """Check a module against its ops' own rules, its annotations and its stage (None: the one its roles name). Raises
     CuvilError with the op, its place and the reason."""
-    try:
-        module.verify()
-    except VerifyException as e:
-        raise CuvilError("\n".join(["level2 is not valid", str(e), *getattr(e, "__notes__", [])])) from e
+    _valid(module)
     _annotations(module)
     stage = stage or stage_of(module)
     tables = {op.sym_name.data: op.type for op in module.body.block.ops if isinstance(op, memref.GlobalOp)}
@@ -141,6 +138,19 @@ def place(op: Operation) -> str:
 def _fault(op: Operation, why: str) -> CuvilError:
     who = f"@{op.sym_name.data}" if isinstance(op, func.FuncOp | memref.GlobalOp) else op.name
     return CuvilError(f"level2: {who}{place(op)}: {why}")
+
+
+def _valid(module: ModuleOp) -> None:
+    """The ops' own rules."""
+    try:
+        module.verify()
+    except VerifyException as whole:
+        for op in module.walk():
+            try:
+                op.verify(verify_nested_ops=False)
+            except VerifyException as e:
+                raise _fault(op, str(e).partition("\n")[0]) from e
+        raise CuvilError(f"level2 is not valid: {whole}") from whole
 
 
 def _annotations(module: ModuleOp) -> None:

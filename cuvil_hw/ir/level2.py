@@ -27,6 +27,8 @@ from xdsl.irdl import (
     result_def,
     var_operand_def,
 )
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from cuvil_hw import dtypes
@@ -41,6 +43,18 @@ class StreamType(ParametrizedAttribute, TypeAttribute):
     name = "cuvil.stream"
     element: Attribute = param_def()
     lanes: IntAttr = param_def()
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            element = parser.parse_attribute()
+            parser.parse_punctuation(",")
+            return [element, IntAttr(parser.parse_integer())]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.element)
+            printer.print_string(f", {self.lanes.data}")
 
     def verify(self) -> None:
         if not isinstance(self.element, IntegerType | AnyFloat) or self.lanes.data < 1:
@@ -77,6 +91,15 @@ class AxisType(ParametrizedAttribute, TypeAttribute):
 
     name = "cuvil.axis"
     bits: IntAttr = param_def()
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            return [IntAttr(parser.parse_integer())]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(str(self.bits.data))
 
     def verify(self) -> None:
         if self.bits.data < 8 or self.bits.data & (self.bits.data - 1):

@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.fpga.streamed import physical
 from cuvil_hw.ir import level2
@@ -92,10 +93,14 @@ class Interpreted:
                 arguments.append(held[name])
             numbered = any(op.name.startswith("gpu.") for op in f.walk())
             self.machine.run(f.sym_name.data, arguments, blocks=BLOCKS if numbered else 1)
-        empty = [n for n in graph.outputs if n not in held]
-        assert all(graph.buffers[n].type.size == 0 for n in empty)
-        return [held[n].array(graph.buffers[n].type.dtype) if n in held
-                else np.zeros((samples, *graph.buffers[n].type.shape)) for n in graph.outputs]  # fmt: skip
+        return [self._result(held, n, samples) for n in graph.outputs]
+
+    def _result(self, held: Mapping[str, Memory], name: str, samples: int) -> Array:
+        kind = self.graph.buffers[name].type
+        if name in held:
+            return held[name].array(kind.dtype)
+        assert kind.size == 0, f"nothing computes {name}"
+        return np.zeros((samples, *kind.shape), dtypes.to_numpy(kind.dtype))
 
     def _calls(self) -> Iterator[tuple[Kernel, FuncOp]]:
         """Kernels in order, with the functions that compute them; one without elements may have none."""

@@ -77,7 +77,7 @@ def arrayed(values: Values, dtype: str) -> Array:
         return np.asarray(flat != 0)
     is_signed, bits = width
     if bits == 1:
-        return np.asarray(-flat if is_signed else flat).astype(container)
+        return np.asarray(-(flat & 1) if is_signed else flat & 1).astype(container)
     return np.asarray(flat if is_signed or bits == 64 else flat & ((1 << bits) - 1)).astype(container)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xdsl.dialects import arith, func, memref, scf
-from xdsl.dialects.builtin import FunctionType, IndexType, IntegerType, MemRefType, ModuleOp
+from xdsl.dialects.builtin import DYNAMIC_INDEX, FunctionType, IndexType, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
@@ -76,7 +76,7 @@ def _container(dtype: str) -> Any:
 
 
 def _memory(dtype: str) -> MemRefType[Any]:
-    return MemRefType(_container(dtype), [-1])
+    return MemRefType(_container(dtype), [DYNAMIC_INDEX])
 
 
 def _repeat(f: func.FuncOp) -> None:
