@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.fpga.ports import memory_ports
+from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import ANNOTATIONS
 from cuvil_hw.ir.interpreter.text import interpreted

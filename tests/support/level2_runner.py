@@ -11,7 +11,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
-from cuvil_hw.adapters.fpga.streamed import physical
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Kernels, Role, noted, text_of
 from cuvil_hw.ir.interpreter.machine import Machine
@@ -23,7 +23,7 @@ BLOCKS = 3  # of a grid, fewer than kernels have work for, and no divisor of it
 
 
 class Interpreted:
-    """A lowered graph that runs batches (N, *shape), as cuvil_hw.runtime.device.Loaded."""
+    """A lowered graph that runs batches (N, *shape), as cuvil_hw.contract.device.Loaded."""
 
     def __init__(self, graph: KernelGraph, module: ModuleOp) -> None:
         legal(module)

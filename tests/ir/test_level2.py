@@ -11,6 +11,7 @@ from xdsl.dialects import arith, func, gpu, memref, scf
 from xdsl.dialects.builtin import FunctionType, IntegerType, MemRefType, ModuleOp, StringAttr, f32, i8, i32
 from xdsl.ir import Block, Region, SSAValue
 
+from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Partition, Pipeline, Role, Threads, Unroll, annotate
@@ -18,9 +19,8 @@ from cuvil_hw.ir.interpreter.machine import Machine
 from cuvil_hw.ir.interpreter.scalars import SCALARS
 from cuvil_hw.ir.interpreter.values import Memory, Stream, Wire
 from cuvil_hw.ir.legal import SCALAR, SEQUENTIAL, STREAMING, legal, parse
-from cuvil_hw.ir.program import ConstantStore
-from cuvil_hw.schedule.emit import Emitter, Tables
-from tests.unit.level2_random import function
+from cuvil_hw.lower.emit import Emitter, Tables
+from tests.support.level2_random import function
 
 DESIGN = (Path(__file__).parents[1] / "ir" / "level2" / "design.mlir").read_text(encoding="utf-8")
 I8 = MemRefType(i8, [4])
