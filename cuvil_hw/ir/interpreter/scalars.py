@@ -60,7 +60,8 @@ _LIBRARY: Mapping[str, Callable[..., Any]] = {
 SCALARS = frozenset(
     [*(f"arith.{n}" for n in (*_RING, *_BITS, *_OF_BITS, *_FLOAT, *_CALLED, *_UNSIGNED, *_EXTREMES)), *_OWN, *_LIBRARY,
      *(f"arith.{n}" for n in ("cmpi", "cmpf", "select", "negf", "extsi", "extui", "trunci", "index_cast", "extf",
-                              "truncf", "sitofp", "uitofp", "fptosi", "fptoui")), "math.absi", SaturateOp.name]
+                              "truncf", "sitofp", "uitofp", "fptosi", "fptoui",
+                              "bitcast")), "math.absi", SaturateOp.name]
 )  # fmt: skip
 
 
@@ -120,6 +121,12 @@ def expression(op: Operation, args: Sequence[str], names: dict[str, Any]) -> str
             return f"int64({'-' if have == 1 else ''}{args[0]}).astype({kind})"
         case "uitofp":
             return f"uint64({_natural(args[0], have)}).astype({kind})"
+        case "bitcast":
+            word = f"uint{max(bits, have)}"
+            names[word] = getattr(np, word)
+            value = args[0] if not have else f"{word}({_natural(args[0], have)})"
+            seen = f"{value}.view({kind if not bits else word})" if not have or not bits else args[0]
+            return _signless(f"int({seen})", bits) if bits and not have else seen
         case "fptosi":
             return f"whole({args[0]}, {-(1 << (bits - 1))}, {(1 << (bits - 1)) - 1})"
         case "fptoui":
