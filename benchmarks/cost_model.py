@@ -30,7 +30,7 @@ from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.lower.kernels import kernel_graph
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.types import TensorType
 

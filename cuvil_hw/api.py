@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights
+from xdsl.context import Context
+
+from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights, OwnPasses
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
+from cuvil_hw.compile.dump import Dump
 from cuvil_hw.compile.golden import golden
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
 from cuvil_hw.compile.open.pipeline import compile_model
@@ -27,7 +30,7 @@ from cuvil_hw.ir.legal import legal
 from cuvil_hw.ir.program import Program
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.ops.base import Op
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import EXPAND, Fuse, apply, observe, observed, parse_passes, run_passes
 from cuvil_hw.passes.quantize.fidelity import float_model
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -79,6 +82,7 @@ def compile(
     opt_level: int | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
+    dump: str | Path | None = None,
 ) -> Executable | DynamicExecutable:
     """Compile a model for a target.
 
@@ -98,8 +102,8 @@ def compile(
     the next call, such as {"state": "stateN"}; the program then keeps them, from zeros on, until `reset()` (buffers
     that a torch module changes are kept anyway). `max_trips`: for loops whose end depends on values: so many trips are
     compiled, and a call that needs more raises GuardError. `opt_level`: 0 to 3, see opt_level.py; 2 when left out.
-    `interface`: of the device that the result opens ("hw",
-    "sim", "null"); None: the target's usual one. `progress`: called before each of STEPS.
+    `interface`: of the device that the result opens ("hw", "sim", "null"); None: the target's usual one. `progress`:
+    called before each of STEPS. `dump`: a folder that gets the IR after every pass, in numbered .mlir files.
 
     Raises ProfileError (also for settings that the adapter doesn't know), Unsupported (with all refused ops),
     DoesNotFit (layer, axis, need, limit, nearest fit),
@@ -111,16 +115,18 @@ def compile(
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
     adapter = adapter_for(profile, interface)
-    step("import the model")
-    if opens_shapes(model, example_inputs, shapes, constraints):
-        if state:
-            raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim, and no constraints")
-        opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
-        return compile_model(opened, profile, adapter, calibration, precision, interface, step, compile_program)
-    program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
-    step("simplify")
-    simplify(program)
-    return compile_program(program, profile, adapter, calibration, precision, interface, step)
+    with observed(Dump(dump) if dump is not None else None):
+        step("import the model")
+        if opens_shapes(model, example_inputs, shapes, constraints):
+            if state:
+                raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim or constraints")
+            opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
+            return compile_model(opened, profile, adapter, calibration, precision, interface, step, compile_program)
+        program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
+        observe("import", program.module)
+        step("simplify")
+        simplify(program)
+        return compile_program(program, profile, adapter, calibration, precision, interface, step)
 
 
 @collecting_later()
@@ -212,16 +218,17 @@ def compile_program(
     chosen = choose_precision(program, precision, calibration is not None, profile)
     step("quantize")
     floats, program = program, quantize(program, chosen, calibration)
+    observe("quantize", program.module)
     step("make arithmetic integer")
     make_integer(program, chosen, isinstance(adapter, IntegerWeights) and adapter.integer_weights)
     step("divide between device and processor")
     parts = divide(program, adapter, profile)
+    observe("divide", parts.core.module)
     step("fuse layers")
     graph = fuse(parts.core, adapter, level_of(profile) > 0)
     step("propose schedules")
     kernels = propose(graph, adapter, profile)
     overhead = adapter.overhead(graph, profile)
-
     expected, fits = golden(parts.core), False
     while not fits:
         step("choose schedules")
@@ -230,6 +237,8 @@ def compile_program(
         design = plan_memory(graph, choice, overhead, adapter, profile)
         step("lower")
         module = adapter.lower(design, profile)
+        observe("lower", module)
+        apply(adapter.level2_passes if isinstance(adapter, OwnPasses) else (), module, Context())
         legal(module)
         step("write sources")
         plan = adapter.plan(module, design, profile, expected)
@@ -284,11 +293,11 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
 
 
 def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
-    """Composite ops expanded, every op in one group (`together`: with others), every group a kernel. Changes `core`."""
-
+    """The adapter's own passes, then composite ops expanded, every op in one group (`together`: with others), every
+    group a kernel. Changes `core`."""
+    run_passes(core, adapter.level1_passes if isinstance(adapter, OwnPasses) else ())
     epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
-    groups = ("fuse-epilogues" if epilogues else "fuse") if together else "separate"
-    run_pipeline(core, ["decompose", "fold", groups])
+    run_passes(core, [*parse_passes(EXPAND), Fuse(alone=not together, epilogues=epilogues)])
     return kernel_graph(core)
 
 

@@ -26,7 +26,7 @@ from cuvil_hw import dtypes  # noqa: E402
 from cuvil_hw.frontend.onnx import load_onnx  # noqa: E402
 from cuvil_hw.ir import level1  # noqa: E402
 from cuvil_hw.ir.program import Program, evaluate  # noqa: E402
-from cuvil_hw.passes import run_pipeline  # noqa: E402
+from cuvil_hw.passes.pipeline import run_pipeline  # noqa: E402
 from tests.support.qdq_graphs import Array, Graph  # noqa: E402
 from tests.support.qdq_random import Maker  # noqa: E402
 

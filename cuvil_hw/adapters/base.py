@@ -22,7 +22,7 @@ from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
-
+    from xdsl.passes import ModulePass
 
 # What a setting of a profile may be: one of some values, or anything of a type. Numbers are above 0.
 SettingKind = tuple[str | int, ...] | type[str] | type[int] | type[float] | type[bool] | type[tuple[object, ...]]
@@ -107,6 +107,19 @@ class Adapter(Protocol):
     def open(self, profile: Profile, interface: str) -> Device:
         """What the adapter's entry point in `cuvil.devices` gives for this profile as data; programs are run through
         that one, which imports no compiler. Raises ToolNotFound or CuvilError, never falls back."""
+
+
+@runtime_checkable
+class OwnPasses(Protocol):
+    """What an adapter may have beside `Adapter`'s: passes of its own over the program that it is given."""
+
+    @property
+    def level1_passes(self) -> Sequence[ModulePass]:
+        """Run on the device's part of a program before its layers become kernels. They keep what it computes."""
+
+    @property
+    def level2_passes(self) -> Sequence[ModulePass]:
+        """Run on what `lower` gave."""
 
 
 @runtime_checkable

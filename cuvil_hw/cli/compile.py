@@ -80,6 +80,7 @@ def compile_model(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
+    dump: Annotated[Path | None, typer.Option(help="Write the IR after every pass below this folder.")] = None,
     trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -105,8 +106,8 @@ def compile_model(
         "interface": interface,
     }
     if "," in target:
-        if report is not None or sources is not None:
-            raise typer.BadParameter("--report and --sources go with one target; see `cuvil report` for the others")
+        if report is not None or sources is not None or dump is not None:
+            raise typer.BadParameter("--report, --sources, --dump go with one target; for others see `cuvil report`")
         if dim or constraint:
             raise typer.BadParameter("--dim and --constraint go with one target")
         compile_several(opened, targets_of(target), output if output is not None else Path(), options, json)
@@ -115,7 +116,8 @@ def compile_model(
     files = [Path(text.rpartition("=")[2]) for text in constant or ()]
     check_outputs([path, report], [opened.file, calibration, Path(target), *files, *(example or ())])
     with progress(f"{model.name} → {target}") as step:
-        executable = api.compile(opened.model, target, constraints=tuple(constraint or ()), progress=step, **options)
+        rules = tuple(constraint or ())
+        executable = api.compile(opened.model, target, constraints=rules, progress=step, dump=dump, **options)
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
     if report is not None:

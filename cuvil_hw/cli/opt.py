@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,18 +12,19 @@ import typer
 from cuvil_hw.cli.output import print_json, read_arrays, show_table
 from cuvil_hw.errors import CuvilError
 
-PIPELINES = {
-    "default": ("fold", "batch-norm", "integerize", "accumulators", "decompose", "fold", "fuse"),
-    "float": ("fold", "batch-norm", "fold-dequantize", "decompose", "fold", "fuse"),
-}
-
 
 def run_passes(
     file: Annotated[
         Path | None, typer.Argument(help="Level1 text; - or nothing: standard input.", show_default=False)
     ] = None,
-    passes: Annotated[list[str] | None, typer.Option("--pass", "-p", help="A pass; repeatable, in order.")] = None,
-    pipeline: Annotated[str | None, typer.Option(help=f"Passes by name: {', '.join(PIPELINES)}.")] = None,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option("--pass", "-p", help="A pass: fold{dequantize=true}; repeatable, in order."),
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="A pipeline by name (--list), or passes: fold,batch-norm,fuse{alone=true}.")
+    ] = None,
+    dump: Annotated[Path | None, typer.Option(help="Write the IR after every pass below this folder.")] = None,
     level2: Annotated[bool, typer.Option("--level2", help="The text is level2: check it, don't run passes.")] = False,
     interpret: Annotated[
         str | None,
@@ -48,18 +49,17 @@ def run_passes(
     from cuvil_hw.errors import needs_compiler
 
     with needs_compiler("run passes"):
+        from cuvil_hw.compile.dump import Dump
         from cuvil_hw.ir.program import parse
-        from cuvil_hw.passes import PASSES, run_pipeline
+        from cuvil_hw.passes.pipeline import PASSES, PIPELINES, observed, run_pipeline
     if listing:
-        rows = [(name, _first_line(function)) for name, function in PASSES.items()]
+        rows = [(name, " ".join((one.__doc__ or "").split())) for name, one in PASSES.items()]
         if json:
-            print_json({"passes": dict(rows), "pipelines": PIPELINES})
+            print_json({"passes": dict(rows), "pipelines": {name: spec.split(",") for name, spec in PIPELINES.items()}})
         else:
             show_table(["pass", "what it does"], rows)
-            show_table(["pipeline", "passes"], [(name, " → ".join(steps)) for name, steps in PIPELINES.items()])
+            show_table(["pipeline", "passes"], list(PIPELINES.items()))
         return
-    if pipeline is not None and pipeline not in PIPELINES:
-        raise typer.BadParameter(f"--pipeline {pipeline!r}: there are {', '.join(PIPELINES)}")
     if pipeline is not None and passes:
         raise typer.BadParameter("give --pass or --pipeline, not both")
     if level2 or interpret is not None:
@@ -72,7 +72,8 @@ def run_passes(
             sys.stdout.write(text)
         return
     program = parse(_text(file))
-    run_pipeline(program, PIPELINES[pipeline] if pipeline is not None else passes or ())
+    with observed(Dump(dump) if dump is not None else None):
+        run_pipeline(program, PIPELINES.get(pipeline, pipeline) if pipeline is not None else passes or ())
     if json:
         print_json({"text": program.text()})
     else:
@@ -102,8 +103,3 @@ def _text(file: Path | None) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise CuvilError(f"{file}: can't be read as text: {getattr(e, 'strerror', None) or e}") from e
-
-
-def _first_line(function: Callable[..., None]) -> str:
-    doc = function.__doc__ if function.__name__ != "run" else sys.modules[function.__module__].__doc__
-    return (doc or "").strip().partition("\n")[0]

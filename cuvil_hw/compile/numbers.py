@@ -9,7 +9,7 @@ from typing import Any
 from cuvil_hw.compile.precision import CONVERT, Precision, choose_precision, other_floats, quantized_dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import FLOAT, INTEGER, SIMPLIFY, observed, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, check_varies, collect, in_order, without_data
 from cuvil_hw.passes.quantize.fidelity import fidelity
 from cuvil_hw.passes.quantize.ptq import out_of_range, place
@@ -18,7 +18,7 @@ from cuvil_hw.target.profile import Profile
 
 def simplify(program: Program) -> None:
     """Constants folded, what does nothing removed, batch norms in the weights of the layers before them."""
-    run_pipeline(program, ["fold", "batch-norm"])
+    run_pipeline(program, SIMPLIFY)
 
 
 def quantize(program: Program, precision: Precision, calibration: Any) -> Program:
@@ -44,7 +44,8 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
             "(it has no convolution, linear layer, sum or product); use precision='float32' where floats run"
         )
     placed.notes.update(program.notes)
-    placed.notes["quantization"] = fidelity(program, pairs, calibration, precision.label)
+    with observed(None):  # what it compiles is another program
+        placed.notes["quantization"] = fidelity(program, pairs, calibration, precision.label)
     return placed
 
 
@@ -65,4 +66,4 @@ def make_integer(program: Program, precision: Precision, integer_weights: bool =
     """Pairs around ops become integer ops with accumulators as narrow as the weights allow; weights kept as integers
     in a float program become floats, unless the target takes `integer_weights` beside floats."""
     kept = ["integer-weights"] if integer_weights else []
-    run_pipeline(program, ["integerize", "accumulators", *kept] if precision.quantized else [*kept, "fold-dequantize"])
+    run_pipeline(program, [INTEGER, *kept] if precision.quantized else [*kept, FLOAT])

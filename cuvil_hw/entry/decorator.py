@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         opt_level: int | None
         interface: str | None
         progress: api.Progress | None
+        dump: str | Path | None
 
     class FunctionOptions(CommonOptions, total=False):
         """Of functions: what else they have is in their code."""
@@ -176,7 +177,7 @@ def compile(
         def g(x): ...
 
     `target`: "cpu" when left out. `max_trips`: trips that are compiled of a loop whose end depends on tensors; 32 when
-    left out. Other options as in `cuvil_hw.api.compile`: precision, calibration, opt_level, interface, name.
+    left out. Other options as in `cuvil_hw.api.compile`: precision, calibration, opt_level, interface, name, dump.
 
     Raises what `cuvil_hw.api.compile` raises; for functions Unsupported with every construct that can't be compiled, by
     line. A call raises GuardError when a loop needs more trips, and else what the function itself would raise.

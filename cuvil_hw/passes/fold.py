@@ -5,7 +5,7 @@ after:  %t = const (transposed bytes);                                     %z = 
 
 A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a
 small constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it;
-`fold_dequantize` folds it in programs that stay float.
+option `dequantize` folds it in programs that stay float.
 """
 
 from __future__ import annotations
@@ -26,11 +26,6 @@ SMALL = 4096  # elements that may always be stored
 
 def run(program: Program) -> None:
     fold(program, dequantize=False)
-
-
-def fold_dequantize(program: Program) -> None:
-    """Like `run`, and weights held as integers become floats."""
-    fold(program, dequantize=True)
 
 
 def fold(program: Program, dequantize: bool) -> None:

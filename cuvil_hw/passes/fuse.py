@@ -56,11 +56,6 @@ def run(program: Program, residual_epilogue: bool = False, prologue_views: bool 
         emit(block, group, number, order)
 
 
-def run_epilogues(program: Program) -> None:
-    """Like `run`, and skip connections join the kernels that they meet."""
-    run(program, residual_epilogue=True)
-
-
 def split_results(program: Program) -> None:
     """Repeat every op for each of its results that is read, so that each of them can be a kernel's one result."""
     for operation in [o for o in program.block.ops if isinstance(o, level1.TensorOp)]:

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import cuvil
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from tests.support import fpga_runner
 from tests.support.onnx_oracle import runtime
 from tests.support.qdq_oracle import Array, Integers, Oracle, convolve

@@ -12,7 +12,7 @@ from onnx import helper
 import cuvil
 from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from tests.support.onnx_oracle import floats, graph_model, run, runtime
 
 F = np.float32

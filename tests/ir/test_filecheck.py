@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cuvil_hw.ir.program import parse
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 
 FILES = sorted(Path(__file__).parent.glob("*.mlir"))
 

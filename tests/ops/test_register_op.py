@@ -18,7 +18,7 @@ from cuvil_hw.ir.level1 import TensorOp
 from cuvil_hw.ir.program import Builder, evaluate, parse
 from cuvil_hw.ops.base import ShapeError, from_json, infer, registry, to_json
 from cuvil_hw.ops.integer import Dequantize, Quantize
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.types import TensorType
 from tests.support.op_checks import check
 

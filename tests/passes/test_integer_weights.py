@@ -13,7 +13,7 @@ import cuvil
 from cuvil_hw.adapters.cpu.adapter import CpuAdapter
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from tests.support.onnx_oracle import floats, graph_model, runtime
 
 
@@ -63,7 +63,7 @@ def test_tables_keep_integers() -> None:
 def test_the_pass_has_the_meaning_of_floats() -> None:
     model, x = net(whole(np.uint8, 30, 20), EACH[:20], np.full(20, 7), True), floats(3, 30)
     program = load_onnx(model)
-    run_pipeline(program, ["fold", "batch-norm", "integer-weights", "fold-dequantize"])
+    run_pipeline(program, ["fold", "batch-norm", "integer-weights", "fold{dequantize=true}"])
     np.testing.assert_allclose(evaluate(program, [x])[0], runtime(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
     assert "i16" in str(program.module)
 

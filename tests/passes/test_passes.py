@@ -14,7 +14,8 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
-from cuvil_hw.passes import PASSES, batch_norm, dce, decompose, edit, fold, fuse, matmul, run_pipeline
+from cuvil_hw.passes import batch_norm, dce, decompose, edit, fold, fuse, matmul
+from cuvil_hw.passes.pipeline import PASSES, ProgramPass, parse_passes, run_pipeline
 from cuvil_hw.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -72,7 +73,7 @@ def test_dequantized_weights_are_kept_unless_asked() -> None:
 
     kept, folded = make(), make()
     fold.run(kept)
-    fold.fold_dequantize(folded)
+    fold.fold(folded, dequantize=True)
     assert kinds(kept)["dequantize"] == 1
     assert kinds(folded)["dequantize"] == 0
     x = f32(1, 4)
@@ -281,10 +282,37 @@ def test_pipeline_names_an_unknown_pass_and_one_that_breaks_the_ir(monkeypatch: 
     with pytest.raises(CuvilError, match="unknown pass 'vectorise'"):
         run_pipeline(p, ["vectorise"])
 
-    def spoil(program: Program) -> None:
-        relu = next(iter(program.block.ops))
-        relu.operands[0] = edit.insert(program, relu).const(np.zeros((2,), np.float32))
+    class Spoil(ProgramPass):
+        name = "spoil"
 
-    monkeypatch.setattr("cuvil_hw.passes.PASSES", {**PASSES, "spoil": spoil})
+        def run(self, program: Program) -> None:
+            relu = next(iter(program.block.ops))
+            relu.operands[0] = edit.insert(program, relu).const(np.zeros((2,), np.float32))
+
+    monkeypatch.setattr("cuvil_hw.passes.pipeline.PASSES", {**PASSES, "spoil": Spoil})
     with pytest.raises(CuvilError, match="pass spoil left invalid IR"):
         run_pipeline(p, ["spoil"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fold{deqantize=true}", "deqantize"),
+        ("fold{dequantize=3}", "dequantize"),
+        ("fold{", "write them as in"),
+        ("fuse alone", "write them as in"),
+    ],
+)
+def test_options_that_a_pass_does_not_have_are_errors(text: str, said: str) -> None:
+    with pytest.raises(CuvilError, match=r"passes .*write them as in") as error:
+        parse_passes(text)
+    assert said in str(error.value)
+
+
+def test_options_come_from_text_and_go_back_to_it() -> None:
+    apart, folded = parse_passes("fuse{alone=true},fold{dequantize=true}")
+    assert (str(apart.spec()), str(folded.spec())) == ("fuse{alone=true}", "fold{dequantize=true}")
+    b = builder(4)
+    p = b.finish([("y", b.op(ops.Relu(), b.op(ops.Neg(), b.input(0))))])
+    run_pipeline(p, "fuse{alone=true}")
+    assert [names for _, names in grouped(p)] == [["neg"], ["relu"]]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cuvil_hw import dtypes, ops
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Builder, Program, evaluate
-from cuvil_hw.passes import edit, run_pipeline
+from cuvil_hw.passes import edit
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.types import TensorType
 
 STEPS = ["fold", "matmul", "batch-norm", "integerize", "accumulators", "dce"]

@@ -12,7 +12,8 @@ from cuvil_hw import dtypes, ops
 from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.ir.level1 import type_of
 from cuvil_hw.ir.program import Builder, Program, evaluate
-from cuvil_hw.passes import edit, run_pipeline
+from cuvil_hw.passes import edit
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, collect
 from cuvil_hw.passes.quantize.ptq import quantize
 from cuvil_hw.target.schemes import Fixed, Int8, parse_precision

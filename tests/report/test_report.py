@@ -17,7 +17,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import graphviz
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.lower.kernels import kernel_graph
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.report import words
 from cuvil_hw.report.graph import Edge, Graph, Node, to_svg
 from cuvil_hw.report.report import Report, add_accuracy, add_saturations

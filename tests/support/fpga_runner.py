@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cuvil_hw import dtypes, passes
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.streaming.analysis import fold
 from cuvil_hw.adapters.streaming.analysis.stage import classify
@@ -20,6 +20,7 @@ from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.ir.program import Array, Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
 from cuvil_hw.target.profile import load_profile
@@ -41,7 +42,7 @@ class Design:
 def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
     """The kernels of a program, as the pipeline makes them. Changes `program`, not its meaning. `narrow`: accumulators
     get the width that interval analysis finds, odd ones mostly."""
-    passes.run_pipeline(program, [*(["accumulators"] if narrow else []), "decompose", "fuse"])
+    run_pipeline(program, [*(["accumulators"] if narrow else []), "decompose", "fuse"])
     return kernel_graph(program)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program, evaluate
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from tests.support import cpu_runner, fpga_runner
 from tests.support.graph_maker import ROUGH, Array, Kind, Made, Value, program_of, samples
 from tests.support.graph_steps import KINDS

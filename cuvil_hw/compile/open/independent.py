@@ -20,7 +20,7 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
 from cuvil_hw.ops.base import Op, as_tuple
 from cuvil_hw.ops.shape import Reshape
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.types import TensorType
 
 

@@ -18,9 +18,9 @@ from cuvil_hw.compile.precision import quantized_dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes import run_pipeline
 from cuvil_hw.passes.accumulators import bounds
 from cuvil_hw.passes.edit import const_array, mnemonic, static_array
+from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Range, Statistics, numbered
 from cuvil_hw.passes.real import real
 
@@ -135,7 +135,7 @@ def _stored(program: Program) -> Iterator[Hazard]:
     yield from _stored_biases(program)
     integer = program.clone()
     try:
-        run_pipeline(integer, ["integerize", "accumulators"])
+        run_pipeline(integer, INTEGER)
     except CuvilError as e:
         yield Hazard("int32 bias", "error", "", str(e))
         return

@@ -19,7 +19,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import evaluate
 from cuvil_hw.ops.integer import Dequantize
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, Values, numbered
 from cuvil_hw.passes.quantize.ptq import Placed
 from cuvil_hw.runtime.evaluation import POOR_DB, Noise, Reference, is_scores, lost
@@ -41,7 +41,7 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
     if not samples:
         return {}
     tapped, grids = _tapped(placed)
-    run_pipeline(tapped, ["integerize", "accumulators"])
+    run_pipeline(tapped, INTEGER)
     floats, integers = Values(program), Values(tapped)
     value_of = {number: value for value, number in numbered(program).items()}
     end = program.block.last_op
