@@ -38,7 +38,7 @@ def choice_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile
 
 
 def graph_of(program: Program) -> KernelGraph:
-    fuse.run_epilogues(program)
+    fuse.run(program, residual_epilogue=True)
     program.verify()
     return kernel_graph(program)
 

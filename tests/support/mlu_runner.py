@@ -23,7 +23,7 @@ CARDS = ("mlu270", "mlu370-x4")
 
 
 def planned(program: Program, profile: Profile) -> tuple[KernelGraph, BuildPlan]:
-    fuse.run_epilogues(program)
+    fuse.run(program, residual_epilogue=True)
     graph, adapter = kernel_graph(program), MluAdapter()
     choice = choose(propose(graph, adapter, profile), profile, {})
     return graph, device_runner.planned(graph, choice, adapter, profile)
