@@ -26,5 +26,5 @@ class Dump:
     def __call__(self, what: str, module: ModuleOp) -> None:
         """Raises CuvilError when the file can't be written."""
         name = re.sub(r"[^A-Za-z0-9=._-]+", "-", what).strip("-")
-        write_text(self.folder / f"{self._next:02}-{name}.mlir", f"{module}\n")
+        write_text(self.folder / f"{self._next:02}-{name}.mlir", str(module) + "\n")
         self._next += 1
