@@ -39,6 +39,7 @@ TARGETS = ("x86_64-linux-gnu", "pynq-z2", "zcu104", "agilex-agfb014", "h100", "c
 DIGITS = 12
 ABSENT = "-" * DIGITS
 ERROR = "error"
+MOST = 60  # differences that are listed
 HEAD = "# Digests of what tools/replay.py generates; under a target's name alone, what most of its programs have.\n"
 Pair = tuple[str, str]  # program, target
 Texts = Mapping[str, str]
@@ -47,10 +48,12 @@ Digests = dict[Pair, dict[str, str]]
 
 @dataclass
 class Replayed:
-    """`texts` by pair and name; processor seconds to compile, by target, and of a process's start, by part."""
+    """`texts` by pair and name; processor seconds to compile, by target, to import the models, once for all targets,
+    and of a process's start, by part."""
 
     texts: dict[Pair, Texts] = field(default_factory=dict)
     seconds: Counter[str] = field(default_factory=Counter)
+    imported: float = 0.0
     times: dict[str, float] = field(default_factory=dict)
 
     def digests(self) -> Digests:
@@ -60,7 +63,8 @@ class Replayed:
         """The times."""
         parts = {"import": "import cuvil", "compiler": "cuvil.compile", "first": "a first compilation"}
         start = ", ".join(f"{parts[part]} {s:.3g} s" for part, s in self.times.items())
-        return f"processor time: {start}; all of " + ", ".join(f"{t} {s:.1f} s" for t, s in self.seconds.items())
+        each = ", ".join(f"{target} {s:.1f} s" for target, s in self.seconds.items())
+        return f"processor time: {start}; then importing {self.imported:.1f} s, {each}"
 
 
 def digest(text: str) -> str:
@@ -85,8 +89,9 @@ def replay(
             process.stdin.close()
             for line in process.stdout:
                 made = json.loads(line)
-                if "times" in made:
-                    result.times = made["times"]
+                result.times = made.get("times", result.times)
+                result.imported += made.get("imported", 0.0)
+                if "texts" not in made:
                     continue
                 pair = (made["program"], made["target"])
                 result.texts[pair] = made["texts"]
@@ -95,9 +100,11 @@ def replay(
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, argv)
 
-    jobs = max(1, min(jobs, len(pairs)))
+    jobs = max(1, min(jobs, len({name for name, _ in pairs})))
     with tempfile.TemporaryDirectory(prefix="cuvil-replay-") as cache, ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda i: share(pairs[i::jobs], cache), range(jobs)))
+        names = list(dict.fromkeys(name for name, _ in pairs))
+        shares = [[pair for pair in pairs if pair[0] in names[i::jobs]] for i in range(jobs)]
+        list(pool.map(lambda mine: share(mine, cache), shares))
     result.seconds = Counter({target: result.seconds[target] for target in dict.fromkeys(t for _, t in pairs)})
     return result
 
@@ -229,11 +236,16 @@ def _print(args: argparse.Namespace, now: Replayed, lines: Sequence[str], crashe
     refused = sum(ERROR in texts for texts in now.texts.values())
     count = f"{len(now.texts)} compilations ({refused} refused), {names:,} files and groups of figures"
     if args.json:
-        times = {"seconds": dict(now.seconds), "times": now.times}
+        times = {"start_s": now.times, "imported_s": now.imported, "compiled_s": dict(now.seconds)}
         counts = {"compilations": len(now.texts), "refused": refused, "names": names}
         print(json.dumps({**counts, "differences": lines, "crashes": crashes, **times}, indent=1))
         return
-    print(*lines, *crashes, sep="\n", end="\n" if lines or crashes else "")
+    shown = (
+        lines
+        if args.against
+        else [*lines[:MOST], *([f"… and {len(lines) - MOST:,} more"] if len(lines) > MOST else [])]
+    )
+    print(*shown, *crashes, sep="\n", end="\n" if lines or crashes else "")
     if args.update:
         print(f"{TABLE.name} " + ("was not written: compilations crashed" if crashes else f"is written: {count}"))
     elif not lines and not crashes:

@@ -5,8 +5,9 @@ Older revisions are replayed with these definitions too, so nothing but `cuvil`'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,45 +15,65 @@ from torch import nn
 
 import cuvil
 from tools import replay_models as m
-from tools.replay_models import IMAGE, ROW, Array, Of, conv, exact, linear
+from tools.replay_models import IMAGE, ROW, Of, conv, exact, linear
 
 SAMPLES = 16  # of calibration data
 
 
 @dataclass(frozen=True)
 class Program:
-    """`make`: what is compiled; `inputs`: shapes of its f32 inputs, or arrays, empty for a model that says them itself;
-    `precision`: with "int8" the inputs are calibrated; `options`: more of `cuvil.compile`'s."""
+    """`make`: what is compiled; `inputs`: shapes of its f32 inputs, empty for a model that says them itself;
+    `precision`: with "int8" the inputs are calibrated; `options`: those that `cuvil.compile` has alone, so that each
+    target compiles by itself."""
 
     name: str
     make: Callable[[], Any]
-    inputs: tuple[tuple[int, ...] | Array, ...] = (IMAGE,)
+    inputs: tuple[tuple[int, ...], ...] = (IMAGE,)
     precision: str | None = "int8"
-    options: Callable[[], Mapping[str, Any]] = field(default=dict)
+    options: Callable[[], Mapping[str, Any]] = dict
+    state: Mapping[str, str] | None = None
 
-    def compiled(self, target: str) -> Any:
-        """What `cuvil.compile` gives. Raises CuvilError as it does."""
-        model, rng = self.make(), np.random.default_rng(7)
+    def compile(self, targets: Sequence[str], began: Callable[[str], None], done: Callable[[str, Any], None]) -> None:
+        """`began` is called before a target, once the model is imported, `done` with what `cuvil.compile` gives or
+        raises. Raises what importing the model raises."""
+        model, options = self.make(), dict(self.options())
         if isinstance(model, nn.Module):
             model = m.settled(model)
-        options: dict[str, Any] = dict(self.options())
-        if self.inputs:
-            options["example_inputs"] = tuple(exact(rng, *i) if isinstance(i, tuple) else i for i in self.inputs)
+        common = {**self._data(), "precision": self.precision, "name": self.name.replace("-", "_")}
+        if self.state:
+            common["state"] = self.state
+        if not options and not isinstance(model, FunctionType):
+            cuvil.compile_all(model, targets, **common, progress=lambda t: (began(t), _quiet)[1], done=done)
+            return
+        for target in targets:
+            began(target)
+            try:
+                done(target, cuvil.compile(model, target, **common, **options))
+            except cuvil.CuvilError as e:
+                done(target, e)
+
+    def _data(self) -> dict[str, Any]:
+        rng = np.random.default_rng(7)
+        if not self.inputs:
+            return {}
+        found: dict[str, Any] = {"example_inputs": tuple(exact(rng, *shape) for shape in self.inputs)}
         if self.precision is not None and self.precision.startswith("int"):
-            data = tuple(exact(rng, SAMPLES * i[0], *i[1:]) for i in self.inputs if isinstance(i, tuple))
-            options["calibration"] = data if len(data) > 1 else data[0]
-        if self.precision is not None:
-            options["precision"] = self.precision
-        return cuvil.compile(model, target, name=self.name.replace("-", "_"), **options)
+            data = tuple(exact(rng, SAMPLES * batch, *rest) for batch, *rest in self.inputs)
+            found["calibration"] = data if len(data) > 1 else data[0]
+        return found
+
+
+def _quiet(what: str, done: int, steps: int) -> None:
+    """Progress that nobody sees."""
 
 
 def floats(name: str, function: Callable[..., Any], *parts: nn.Module, inputs: Any = (IMAGE,)) -> Program:
     return Program(name, lambda: Of(function, *parts), inputs, "float32")
 
 
-def tensors(name: str, make: Callable[[], Any], precision: str | None = None, **options: Any) -> Program:
-    """A program that says the shapes of its inputs itself."""
-    return Program(name, make, (), precision, lambda: options)
+def tensors(name: str, make: Callable[[], Any], precision: str | None = None, **state: str) -> Program:
+    """A model that says the shapes of its inputs itself; `state`: outputs by the input that they become."""
+    return Program(name, make, (), precision, state=state)
 
 
 SEQUENCE = ((1, 6, 8),)
@@ -110,7 +131,7 @@ PROGRAMS = (
     tensors("onnx-widths", m.widths),
     tensors("onnx-scattered", m.scattered, "float32"),
     tensors("onnx-branches", m.branches, "float32"),
-    tensors("onnx-state", m.filter_, "float32", state={"state": "new"}),
+    tensors("onnx-state", m.filter_, "float32", state="new"),
     tensors("onnx-forest", m.forest, "float32"),
     Program("python-polynomial", lambda: m.polynomial, (ROW,), "float32"),
     Program("python-while", lambda: m.halved, (ROW,), "float32", lambda: {"max_trips": 4}),

@@ -2,9 +2,10 @@
 
     python tools/replay_worker.py TREE < PAIRS        # lines "PROGRAM@TARGET"
 
-Prints lines of JSON. First processor seconds: of `import cuvil`, of reaching `cuvil.compile`, of a first compilation,
-which loads the rest. Then, for every pair, "program", "target", "seconds" and "texts", by name the text of each
-generated file, each group of figures of the report, or the error. No tool is run and no device is opened.
+Prints lines of JSON. "times" are processor seconds: of `import cuvil`, of reaching `cuvil.compile`, of a first
+compilation, which loads the rest; "imported": of importing one more model. For every pair: "program", "target",
+"seconds" and "texts", by name the text of each generated file, each group of figures of the report, or the error. No
+tool is run and no device is opened.
 """
 
 from __future__ import annotations
@@ -55,15 +56,54 @@ def main(tree: str, pairs: list[str]) -> None:
     sys.path.insert(0, str(ROOT))
     from tools.replay_programs import PROGRAMS
 
-    programs = {p.name: p for p in PROGRAMS}
+    wanted: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, _, target = pair.partition("@")
+        wanted.setdefault(name, []).append(target)
     with no_tools() as commands:
-        times["first"] = seconds(lambda: PROGRAMS[0].compiled(pairs[0].partition("@")[2]))
-        print(json.dumps({"times": times}), flush=True)
-        for pair in pairs:
-            name, _, target = pair.partition("@")
-            texts: dict[str, str] = {}
-            took = seconds(lambda: texts.update(replayed(programs[name], target, commands)))  # noqa: B023
-            print(json.dumps({"program": name, "target": target, "seconds": took, "texts": texts}), flush=True)
+        first = wanted[pairs[0].partition("@")[0]][:1]
+        times["first"] = seconds(lambda: PROGRAMS[0].compile(first, lambda _: None, lambda *_: None))
+        _print({"times": times})
+        for program in PROGRAMS:
+            if program.name in wanted:
+                replay(program, wanted[program.name], commands)
+
+
+def replay(program: Any, targets: list[str], commands: list[str]) -> None:
+    """Prints what a program becomes on each target, and seconds of importing it. `commands`: see `no_tools`."""
+    start, seen = time.process_time(), set()
+
+    def began(target: str) -> None:
+        nonlocal start
+        if not seen:
+            _print({"imported": time.process_time() - start})
+        commands.clear()
+        start = time.process_time()
+
+    def done(target: str, made: Any) -> None:
+        seen.add(target)
+        took = time.process_time() - start
+        texts = {"error": failure(made)} if isinstance(made, Exception) else texts_of(made)
+        if "error" not in texts:
+            texts["commands"] = "".join(commands)
+        _print({"program": program.name, "target": target, "seconds": took, "texts": texts})
+
+    try:
+        program.compile(targets, began, done)
+    except Exception:
+        # Of one target, or of all? Each by itself says.
+        for target in [t for t in targets if t not in seen]:
+            try:
+                program.compile([target], began, done)
+            except Exception as e:
+                done(target, e)
+
+
+def failure(error: Exception) -> str:
+    """What a user would read; in front of it CRASH where that is no answer."""
+    known = isinstance(error, import_module("cuvil").CuvilError)
+    notes = "".join(f"{note}\n" for note in getattr(error, "__notes__", ()))
+    return f"{'' if known else CRASH + ' '}{type(error).__name__}: {error}\n{notes}"
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -73,17 +113,8 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def replayed(program: Any, target: str, commands: list[str]) -> dict[str, str]:
-    """The texts of a program for a target; "error" alone where there is none. `commands`: see `no_tools`."""
-    commands.clear()
-    try:
-        made = program.compiled(target)
-    except import_module("cuvil").CuvilError as e:
-        notes = "".join(f"{note}\n" for note in getattr(e, "__notes__", ()))
-        return {"error": f"{type(e).__name__}: {e}\n{notes}"}
-    except Exception as e:
-        return {"error": f"{CRASH} {type(e).__name__}: {e}\n"}
-    return {**texts_of(made), "commands": "".join(commands)}
+def _print(data: Mapping[str, Any]) -> None:
+    print(json.dumps(data), flush=True)
 
 
 @contextmanager
