@@ -61,6 +61,9 @@ def _int(signed: bool, bits: int) -> Dtype:
     return Dtype(name, "int", bits, signed, kind, name, onnx, torch, stdint, stdint, stdint, opencl, stdint, stdint)
 
 
+# NumPy has no bfloat16: its bits, in a type that NumPy moves but never computes with (`numbers`, `convert`).
+BF16 = np.dtype([("bf16", np.uint16)])
+
 _RECORDS = {
     d.name: d
     for d in (
@@ -68,6 +71,7 @@ _RECORDS = {
         _float(
             "f16", np.float16, "f32", "FLOAT16", "float16", "_Float16", "half_t", "half", "half", "sycl::half", "half"
         ),
+        _float("bf16", BF16, "f32", "BFLOAT16", "bfloat16"),  # level2 and every language see its bits, an i16
         _float("f32", np.float32, "f32", "FLOAT", "float32", "float", "float", "float", "float", "float", "float"),
         _float("f64", np.float64, "f64", "DOUBLE", "float64", "double", "double", "double", "double", "double", ""),
         Dtype("bool", "bool", 1, False, np.dtype(np.bool_), "bool", "BOOL", "bool", *["bool"] * 6),
@@ -140,6 +144,28 @@ def from_numpy(dtype: npt.DTypeLike) -> str:
     if found is None:
         raise ValueError(f"NumPy dtype {d} has no Cuvil equivalent")
     return found
+
+
+def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`array`, of any container, as NumPy computes with it: bf16 as f32, exactly; others as they are."""
+    if array.dtype != BF16:
+        return array
+    return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def convert(array: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
+    """Numbers in the container of `dtype`, without a copy where they are there. To floats they are rounded to nearest,
+    ties to even, overflow to infinity; to bf16 through f32, as PyTorch does."""
+    given = numbers(np.asarray(array))
+    if dtype != "bf16":
+        return given.astype(to_numpy(dtype), copy=False)
+    if np.asarray(array).dtype == BF16:
+        return np.asarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = given.astype(np.float32)
+    bits = single.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.asarray(np.where(np.isnan(single), np.uint32(0x7FC0), rounded)).astype(np.uint16).view(BF16)
 
 
 def smallest_int(lo: int, hi: int) -> str:

@@ -36,7 +36,7 @@ def _drawn(core: Program) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
 
 def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
     if dtypes.is_float(kind.dtype):
-        return draw.normal(size=(SAMPLES, *kind.shape)).astype(dtypes.to_numpy(kind.dtype))
+        return dtypes.convert(draw.normal(size=(SAMPLES, *kind.shape)), kind.dtype)
     low, high = dtypes.int_range(kind.dtype)
     drawn = draw.integers(low, high, (SAMPLES, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True)
     return drawn.astype(dtypes.to_numpy(kind.dtype))

@@ -24,7 +24,7 @@ class ConstantStore(Mapping[str, Array]):
 
     def add(self, array: Array, dtype: str) -> str:
         """Store `array` (cast to the container of `dtype` by the caller) and return its digest."""
-        data = np.array(array, dtype=dtypes.to_numpy(dtype), order="C", copy=True)
+        data = np.array(dtypes.convert(array, dtype), order="C", copy=True)
         state = hashlib.sha256(f"{dtype}{data.shape}".encode())
         state.update(data.reshape(-1).view(np.uint8).data)
         digest = state.hexdigest()[:32]

@@ -137,6 +137,8 @@ class Reduce(Expr):
 
 
 def const(value: float | int | bool, dtype: str) -> Const:
+    if dtype == "bf16":
+        return Const(dtype, float(dtypes.numbers(dtypes.convert(value, dtype))))
     if dtypes.is_float(dtype):
         return Const(dtype, float(value))
     if dtype == "bool":
@@ -184,6 +186,8 @@ def cast(a: Expr, dtype: str) -> Expr:
     if a.dtype == dtype:
         return a
     if isinstance(a, Const):
+        if dtypes.is_float(dtype) and a.dtype == "bf16":
+            return const(a.value, dtype)
         if dtypes.is_float(dtype) and not dtypes.is_float(a.dtype):
             return const(a.value, dtype)
         if dtypes.is_int(dtype) and not dtypes.is_float(a.dtype) and _fits(int(a.value), dtype):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import (
     ArrayAttr,
+    BFloat16Type,
     BoolAttr,
     DenseArrayBase,
     Float16Type,
@@ -51,7 +52,7 @@ from cuvil_hw.ops import base
 from cuvil_hw.types import TensorType
 
 PREFIX = "cuvil.level1."
-_FLOATS: dict[str, type[Any]] = {cls.name: cls for cls in (Float16Type, Float32Type, Float64Type)}
+_FLOATS: dict[str, type[Any]] = {cls.name: cls for cls in (Float16Type, BFloat16Type, Float32Type, Float64Type)}
 
 
 def element_type(dtype: str) -> Attribute:

@@ -336,8 +336,9 @@ def dialect() -> Dialect:
 
 
 def signless(dtype: str) -> Any:
-    """Level2 element type of a dtype: floats as they are, integers signless (signedness is in the ops), bool as i1."""
+    """Level2 element type of a dtype: floats as they are, integers signless (signedness is in the ops), bool as i1,
+    bf16 as its bits (it is only moved and converted, by integers: lower/emit.py)."""
     if dtype == "index":
         return IndexType()
-    width = dtypes.int_width(dtype)
+    width = dtypes.int_width("i16" if dtype == "bf16" else dtype)
     return IntegerType(width[1]) if width else element_type(dtype)

@@ -20,6 +20,7 @@ from xdsl.parser import Parser
 from cuvil_hw import dtypes
 from cuvil_hw.contract.calling import PLAIN, Calling, Guard, Range
 from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.callers import Region, callers_elements, whole
@@ -271,7 +272,7 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
     for arg, array, (name, kind) in zip(args, inputs, program.inputs, strict=True):
         if tuple(array.shape) != kind.shape:
             raise CuvilError(f"input {name}: shape {tuple(array.shape)}, expected {kind.shape}")
-        values[arg] = np.asarray(array, dtypes.to_numpy(kind.dtype))
+        values[arg] = dtypes.convert(array, kind.dtype)
     return _run(program.block, values, program.constants)
 
 
@@ -298,4 +299,5 @@ def constant_value(operation: level1.ConstOp, constants: Mapping[str, Array]) ->
     kind = level1.type_of(operation.results[0])
     if operation.handle is not None:
         return constants[operation.handle.data].reshape(kind.shape)
-    return np.full(kind.shape, level1.splat_value(operation), dtypes.to_numpy(kind.dtype))
+    value = level1.splat_value(operation)
+    return np.full(kind.shape, dtypes.convert(value, "bf16") if kind.dtype == "bf16" else value, to_numpy(kind.dtype))

@@ -82,6 +82,8 @@ class Emitter:
         self.block.add_op(op)
 
     def const(self, value: float | int | bool, dtype: str) -> SSAValue:
+        if dtype == "bf16":
+            return self.const(int(dtypes.convert(value, dtype).view(np.uint16)), "u16")
         key = (repr(value) if isinstance(value, float) else int(value), dtype)
         if key not in self._constants:
             kind = level2.signless(dtype)
@@ -327,6 +329,8 @@ class Emitter:
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self.compare(op, args[0], args[1], dtype)
         unsigned = dtype.startswith("u") or dtype == "bool"
+        if dtype == "bf16":
+            raise CuvilError(f"{op} of bf16: it is only moved and converted; cast to {dtypes.record(dtype).work} first")
         row = scalar(op)
         name = row.real if dtypes.is_float(dtype) else row.unsigned if unsigned else row.signed
         if name:
@@ -376,6 +380,10 @@ class Emitter:
         to = level2.signless(dtype)
         if source == dtype:
             return v
+        if source == "bf16":
+            return self.convert(self._of_bf16(v), "f32", dtype)
+        if dtype == "bf16":
+            return self._to_bf16(self.convert(v, source, "f32"))
         if dtypes.is_float(source):
             if dtypes.is_float(dtype):
                 wider = dtypes.record(dtype).bits > dtypes.record(source).bits
@@ -395,6 +403,19 @@ class Emitter:
         if want > have:
             return self.put(arith.ExtUIOp(v, to) if unsigned else arith.ExtSIOp(v, to))
         return self.put(arith.TruncIOp(v, to)) if want < have else v
+
+    def _of_bf16(self, v: SSAValue) -> SSAValue:
+        """The bits of a bf16 as an f32, of which they are the upper half."""
+        wide = self.put(arith.ExtUIOp(v, level2.signless("u32")))
+        return self.put(arith.BitcastOp(self.put(arith.ShLIOp(wide, self.const(16, "u32"))), level2.signless("f32")))
+
+    def _to_bf16(self, v: SSAValue) -> SSAValue:
+        """An f32 to the nearest bf16, ties to even, NaN to one NaN: a carry out of the lower half rounds up."""
+        bits, half = self.put(arith.BitcastOp(v, level2.signless("u32"))), self.const(16, "u32")
+        odd = self.put(arith.AndIOp(self.put(arith.ShRUIOp(bits, half)), self.const(1, "u32")))
+        carried = self.put(arith.AddiOp(self.put(arith.AddiOp(bits, self.const(0x7FFF, "u32"))), odd))
+        upper = self.put(arith.TruncIOp(self.put(arith.ShRUIOp(carried, half)), level2.signless("bf16")))
+        return self.put(arith.SelectOp(self._apply("isnan", "f32", [v]), self.const(float("nan"), "bf16"), upper))
 
     def _float_to_int(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
         """Truncates; NaN → 0; out of range → the nearest value of the range."""

@@ -13,7 +13,7 @@ from cuvil_hw.expr.radix import split_iterators
 from cuvil_hw.expr.traverse import substitute, walk
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.base import as_tuple
+from cuvil_hw.ops.base import compute
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 
 
@@ -78,7 +78,7 @@ def _compose(group: level1.GroupOp, operands: list[Tensor]) -> Tensor:
     tensors: dict[SSAValue, Tensor] = dict(zip(group.body.block.args, operands, strict=True))
     for operation in group.body.block.ops:
         if isinstance(operation, level1.TensorOp):
-            results = as_tuple(operation.op.compute(*[tensors[v] for v in operation.operands]))
+            results = compute(operation.op, [tensors[v] for v in operation.operands])
             for value, tensor in zip(operation.results, results, strict=True):
                 tensors[value] = _memoised(tensor)
         elif isinstance(operation, level1.YieldOp):

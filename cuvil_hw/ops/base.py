@@ -6,7 +6,7 @@ Pure NumPy, so that the runtime on a board can evaluate ops. The dialect `cuvil.
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.expr.nodes import Tensor, cast
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -49,6 +50,7 @@ class Op:
     elementwise: ClassVar[bool] = False  # reads its data at the index of the result only: fuses with its neighbours
     pointwise: ClassVar[bool] = False  # elementwise, and the same function at every index: a table can stand for it
     moves: ClassVar[bool] = False  # its result holds elements of its operands as they are, at other places
+    by_bits: ClassVar[bool] = False  # looks at bits alone: takes bf16 as it is, not as the f32 of the same value
     # Operands that can be quantized before the op, instead of its result after it, with the same outcome: it only moves
     # their elements, or chooses by size. Such an op takes integers, too.
     monotone: ClassVar[Literal["none", "first", "all"]] = "none"
@@ -170,7 +172,45 @@ def too_large(kind: TensorType) -> str:
 def evaluate(op: Op, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Run `op` in NumPy; results have exactly the containers of the inferred dtypes."""
     with np.errstate(all="ignore"):  # NaN, infinity and division by zero have written meanings (docs/numerics.md)
-        return tuple(np.asarray(r) for r in as_tuple(op.evaluate(*arrays)))
+        if not _widens(op, [dtypes.from_numpy(a.dtype) for a in arrays]):
+            return tuple(np.asarray(r) for r in as_tuple(op.evaluate(*arrays)))
+        kinds = infer(op, [TensorType(a.shape, dtypes.from_numpy(a.dtype)) for a in arrays])
+        results = as_tuple(op.evaluate(*map(dtypes.numbers, arrays)))
+        return tuple(
+            dtypes.convert(r, k.dtype) if k.dtype == "bf16" else np.asarray(r)
+            for r, k in zip(results, kinds, strict=True)
+        )
+
+
+def _widens(op: Op, kinds: Sequence[str]) -> bool:
+    """Whether the op computes in f32 what it has in bf16, so that only this module knows of bf16."""
+    return "bf16" in kinds and not (op.moves or op.by_bits)
+
+
+def compute(op: Op, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`op.compute`; of bf16 in f32, each result rounded once."""
+    if not _widens(op, [t.dtype for t in tensors]):
+        return as_tuple(op.compute(*tensors))
+    kinds = infer(op, [t.type for t in tensors])
+    results = as_tuple(op.compute(*[_as(t, "f32") if t.dtype == "bf16" else t for t in tensors]))
+    return tuple(_as(r, k.dtype) for r, k in zip(results, kinds, strict=True))
+
+
+def _as(x: Tensor, dtype: str) -> Tensor:
+    """Each element of `x` cast."""
+    return Tensor(x.type.with_dtype(dtype), lambda *i: cast(x[i], dtype))
+
+
+def decompose(op: Op, emit: Emit, values: Sequence[Any], cast_op: Callable[[str], Op]) -> tuple[Any, ...]:
+    """`op.decompose`; of bf16 in f32, each result rounded once. `cast_op(dtype)`: the op that converts."""
+    types = [emit.type(v) for v in values]
+    if not _widens(op, [t.dtype for t in types]):
+        return as_tuple(op.decompose(emit, *values))
+    wide = [emit.op(cast_op("f32"), v) if t.dtype == "bf16" else v for v, t in zip(values, types, strict=True)]
+    results = as_tuple(op.decompose(emit, *wide))
+    return tuple(
+        emit.op(cast_op("bf16"), r) if k.dtype == "bf16" else r for r, k in zip(results, infer(op, types), strict=True)
+    )
 
 
 def stored(array: Array) -> int:
@@ -180,4 +220,4 @@ def stored(array: Array) -> int:
 
 def container(array: Array, dtype: str) -> Array:
     """`array` in the NumPy container of `dtype`, without a copy when it is already."""
-    return np.ascontiguousarray(array, dtype=dtypes.to_numpy(dtype)).reshape(array.shape)
+    return np.ascontiguousarray(dtypes.convert(array, dtype)).reshape(array.shape)

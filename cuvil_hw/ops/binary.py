@@ -363,6 +363,7 @@ class Where(Op):
 
     mnemonic: ClassVar[str] = "where"
     elementwise: ClassVar[bool] = True
+    by_bits: ClassVar[bool] = True
 
     def infer(self, cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
         check_dtype(self, "bool", cond.dtype)

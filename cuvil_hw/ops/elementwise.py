@@ -16,8 +16,8 @@ from cuvil_hw.types import TensorType
 
 
 def work_dtype(dtype: str) -> str:
-    """The dtype to compute in: f16 goes through f32."""
-    return "f32" if dtype == "f16" else dtype
+    """The dtype to compute in: f16 and bf16 go through f32."""
+    return dtypes.record(dtype).work
 
 
 def working(x: Array) -> Array:
@@ -369,7 +369,7 @@ class Cast(Op):
         if self.dtype == "bool":
             return np.asarray(x != 0)
         if dtypes.is_float(self.dtype):
-            return x.astype(dtypes.to_numpy(self.dtype))
+            return dtypes.convert(x, self.dtype)
         return truncate(x, self.dtype) if np.issubdtype(x.dtype, np.floating) else wrap(x, self.dtype)
 
     def compute(self, x: Tensor) -> Tensor:
@@ -388,6 +388,7 @@ class Bitcast(Op):
 
     mnemonic: ClassVar[str] = "bitcast"
     elementwise: ClassVar[bool] = True
+    by_bits: ClassVar[bool] = True
     dtype: str
 
     def infer(self, x: TensorType) -> TensorType:

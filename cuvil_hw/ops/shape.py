@@ -159,7 +159,12 @@ class Pad(Op):
             return x
         match self.mode:
             case "constant":
-                return np.pad(x, widths, constant_values=self.fill(dtypes.from_numpy(x.dtype)))
+                inside = tuple(slice(lo, lo + n) for (lo, _), n in zip(widths, x.shape, strict=True))
+                dtype = dtypes.from_numpy(x.dtype)
+                shape = tuple(lo + n + hi for (lo, hi), n in zip(widths, x.shape, strict=True))
+                y = np.full(shape, dtypes.convert(self.fill(dtype), dtype), x.dtype)
+                y[inside] = x
+                return y
             case "reflect":
                 return np.pad(x, widths, mode="reflect")
             case _:

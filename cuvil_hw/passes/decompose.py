@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.base import Op, as_tuple
+from cuvil_hw.ops.base import Op, decompose
+from cuvil_hw.ops.elementwise import Cast
 from cuvil_hw.passes.edit import insert, replace, walk
 from cuvil_hw.types import TensorType
 
@@ -30,5 +31,5 @@ def run(program: Program, wanted: Wanted = every) -> None:
             op = operation.op
             types = [tuple(level1.type_of(v) for v in values) for values in (operation.operands, operation.results)]
             if op.composite and wanted(op, types[0], types[1]):
-                replace(operation, *as_tuple(op.decompose(insert(program, operation), *operation.operands)))
+                replace(operation, *decompose(op, insert(program, operation), operation.operands, Cast))
                 again = True

@@ -71,8 +71,8 @@ def splat_of(program: Program, value: SSAValue) -> Any | None:
         return None
     if operation.handle is None:
         kind = level1.type_of(operation.results[0])
-        return constant_value(operation, program.constants).flat[0] if kind.size else None
-    array = constant_value(operation, program.constants)
+        return dtypes.numbers(constant_value(operation, program.constants)).flat[0] if kind.size else None
+    array = dtypes.numbers(constant_value(operation, program.constants))
     if array.size == 0 or not (array == array.flat[0]).all():
         return None
     return array.flat[0]
@@ -120,8 +120,9 @@ class Inserter:
         dtype = dtype or dtypes.from_numpy(data.dtype)
         data = base.container(data, dtype)
         kind = TensorType(tuple(data.shape), dtype)
-        if data.size and (data == data.flat[0]).all():
-            operation = level1.const_splat(data.flat[0].item(), kind)
+        seen = dtypes.numbers(data)
+        if seen.size and (seen == seen.flat[0]).all():
+            operation = level1.const_splat(seen.flat[0].item(), kind)
         else:
             operation = level1.const_handle(self.program.constants.add(data, dtype), kind)
         self._put(operation)

@@ -239,7 +239,7 @@ class DynamicExecutable:
         runs = [self._run({**sizes, dim: p.size}, cut(arrays, self.inputs, dim, p)) for p in cuts]
         outputs: list[Any] = join([r.outputs for r in runs], self.outputs, dim, cuts)
         if tensors:
-            outputs = [to_tensor(o) for o in outputs]
+            outputs = [to_tensor(o, p.dtype) for o, p in zip(outputs, self.outputs, strict=True)]
         return Run(tuple(outputs), runs[0].samples, sum(r.device_seconds for r in runs), runs[-1].counters)
 
     def _split_along(self, sizes: Mapping[str, int]) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cuvil_hw import dtypes
 from cuvil_hw.contract.device import Array, Port
 from cuvil_hw.errors import InputError
 from cuvil_hw.runtime.inputs import as_array
@@ -34,7 +35,7 @@ class Noise:
     def add(self, wanted: Array, got: Array) -> None:
         """Elements that aren't finite count where they differ only: then the noise is infinite, -99 dB. A NaN is no
         largest element."""
-        a, b = np.asarray(wanted, np.float64), np.asarray(got, np.float64)
+        a, b = (np.asarray(dtypes.numbers(np.asarray(x)), np.float64) for x in (wanted, got))
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
         self.signal += float(np.square(a[np.isfinite(a)]).sum())
@@ -191,7 +192,8 @@ def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list
         pairs = zip(program.inputs, given, strict=True)
         ready = [g.reshape(-1, *p.shape[1:]) if together else g[0, ...] for p, g in pairs]
         run = program.run(dict(zip((p.name for p in program.inputs), ready, strict=True)))
-        parts.append([o if together else o[None] for o in map(np.asarray, run.outputs)])
+        outputs = (as_array(r, p) for r, p in zip(run.outputs, program.outputs, strict=True))
+        parts.append([o if together else o[None] for o in map(dtypes.numbers, outputs)])
         seconds += run.device_seconds
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return [a.reshape(count, *p.shape) for a, p in zip(joined, program.outputs, strict=True)], seconds

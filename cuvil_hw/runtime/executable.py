@@ -28,7 +28,16 @@ from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.bundle import ACCELERATED
 from cuvil_hw.runtime.evaluation import Evaluation
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
-from cuvil_hw.runtime.inputs import as_array, bind, check_apart, check_writable, is_tensor, to_tensor, write_back
+from cuvil_hw.runtime.inputs import (
+    as_array,
+    bind,
+    check_apart,
+    check_writable,
+    is_tensor,
+    to_caller,
+    to_tensor,
+    write_back,
+)
 from cuvil_hw.runtime.opened import Opened
 from cuvil_hw.types import TensorType
 
@@ -214,7 +223,9 @@ class Executable:
             write_back(values[write.input], made[write.output])
         results = self._fresh([made[p.name] for p in self.outputs], stacks, n)
         if any(is_tensor(v) for v in values.values()):
-            results = [to_tensor(r) for r in results]
+            results = [to_tensor(r, p.dtype) for r, p in zip(results, self.outputs, strict=True)]
+        else:
+            results = list(map(to_caller, results))
         return Run(tuple(results), n, seconds, counters)
 
     def evaluate(

@@ -18,7 +18,7 @@ from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Load, Reduce, parallel, placeholder
 from cuvil_hw.expr.traverse import walk
-from cuvil_hw.ops.base import Op, as_tuple, evaluate, from_json, infer, to_json
+from cuvil_hw.ops.base import Op, compute, evaluate, from_json, infer, to_json
 from cuvil_hw.types import TensorType
 
 
@@ -157,7 +157,7 @@ def sample_wise(op: Op, operands: Sequence[TensorType]) -> bool:
     try:
         single = infer(op, operands)
         several = infer(op, probes)
-        tensors = as_tuple(op.compute(*(placeholder(f"x{k}", t) for k, t in enumerate(probes))))
+        tensors = compute(op, [placeholder(f"x{k}", t) for k, t in enumerate(probes)])
     except CuvilError:
         return False  # an attribute fixes the whole shape, so the op is right for one sample only
     if any(a.shape != (3, *b.shape[1:]) or b.shape[:1] != (1,) for a, b in zip(several, single, strict=True)):

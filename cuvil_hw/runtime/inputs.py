@@ -47,9 +47,24 @@ def is_tensor(value: Any) -> bool:
     return is_instance(value, "torch", "Tensor")
 
 
-def to_tensor(array: Array) -> Any:
-    """A torch tensor on the CPU that shares the memory of `array`."""
-    return sys.modules["torch"].from_numpy(array)
+def to_tensor(array: Array, dtype: str) -> Any:
+    """A torch tensor on the CPU that shares the memory of `array`, an array of `dtype` in any form."""
+    torch = sys.modules["torch"]
+    if dtype == "bf16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def to_caller(array: Array) -> Array:
+    """An output as callers get it without torch: bf16 as ml_dtypes.bfloat16 where that package is, else its bits as
+    uint16."""
+    if array.dtype != dtypes.BF16:
+        return array
+    try:
+        import ml_dtypes
+    except ImportError:
+        return array.view(np.uint16)
+    return array.view(ml_dtypes.bfloat16)
 
 
 def as_array(value: Any, port: Port) -> Array:
@@ -57,8 +72,9 @@ def as_array(value: Any, port: Port) -> Array:
 
     Allowed: the same dtype; a wider one of the same kind; f64 → f32 (rounds; a finite value must stay finite); Python
     numbers where each value is exact in the port's dtype. Arrays of integers aren't taken for floats, as layers of
-    PyTorch don't: pixels of 0 to 255 for a model that takes 0 to 1 would give results, wrong ones. A tensor that
-    requires grad is detached: no gradient flows through a device."""
+    PyTorch don't: pixels of 0 to 255 for a model that takes 0 to 1 would give results, wrong ones; but an array of
+    uint16 holds the bits of a bf16, which NumPy alone lacks. A tensor that requires grad is detached: no gradient flows
+    through a device."""
     at = f"input {port.name!r}"
     if is_tensor(value):
         array, python = _from_tensor(value, at), False
@@ -70,6 +86,12 @@ def as_array(value: Any, port: Port) -> Array:
             array = np.asarray(value)
         except (ValueError, TypeError) as e:
             raise InputError(f"{at}: can't be made an array: {e}") from e
+    if array.dtype.name == "bfloat16" or (port.dtype == "bf16" and array.dtype.name == "uint16" and not python):
+        array = array.astype(array.dtype.newbyteorder("="), copy=False).view(dtypes.BF16)
+    if array.dtype == dtypes.BF16:
+        if port.dtype == "bf16":
+            return array
+        array = dtypes.numbers(array)
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
         raise InputError(f"{at}: has dtype {array.dtype}, expected {port.dtype}")
     return _in_range(_convert(array, port, python, at), port, at)
@@ -80,7 +102,8 @@ def _from_tensor(value: Any, at: str) -> Array:
     tensor = value.detach()
     try:
         if tensor.dtype == torch.bfloat16:
-            tensor = tensor.float()
+            bits: Array = tensor.cpu().view(torch.int16).numpy()
+            return bits.view(dtypes.BF16)
         array: Array = tensor.resolve_conj().resolve_neg().cpu().numpy()
     except (TypeError, RuntimeError, NotImplementedError) as e:
         kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
@@ -90,6 +113,8 @@ def _from_tensor(value: Any, at: str) -> Array:
 
 def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
     wanted = dtypes.to_numpy(port.dtype)
+    if port.dtype == "bf16":
+        return _to_bf16(array, python, at)
     counts = wanted.kind == "f" and array.dtype.kind in "biu"
     if counts and not python:
         given = dtypes.from_numpy(array.dtype.newbyteorder("="))
@@ -118,6 +143,19 @@ def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
     return result
 
 
+def _to_bf16(array: Array, python: bool, at: str) -> Array:
+    """Python numbers that bf16 holds exactly."""
+    result = dtypes.convert(array, "bf16")
+    if not python:
+        raise InputError(
+            f"{at}: has dtype {array.dtype}, expected bf16; give a torch.bfloat16 tensor, an array of "
+            "ml_dtypes.bfloat16, or its bits as uint16"
+        )
+    if not np.array_equal(dtypes.numbers(result), array):
+        raise InputError(f"{at}: holds numbers that bf16 can't represent exactly")
+    return result
+
+
 def _in_range(array: Array, port: Port, at: str) -> Array:
     width = dtypes.int_width(port.dtype)
     if width is not None and array.size and width[1] < array.dtype.itemsize * 8:
@@ -141,8 +179,8 @@ def check_writable(value: Any, array: Array, name: str) -> None:
         raise InputError(f"input {name!r}: the model writes into it, and a {type(value).__name__} can't be written to")
     if any(step == 0 and extent > 1 for step, extent in zip(strides, shape, strict=True)):
         what = "expanded (several of its elements share memory)"
-    elif dtype != array.dtype.name:
-        what = f"{dtype}, not {array.dtype.name}"
+    elif dtype != (held := "bfloat16" if array.dtype == dtypes.BF16 else array.dtype.name):
+        what = f"{dtype}, not {held}"
     if what:
         raise InputError(f"input {name!r}: the model writes into it, but it is {what}; give a copy")
 
@@ -176,6 +214,8 @@ def _overlap(a: Array | None, b: Array | None) -> bool:
 def write_back(value: Any, stack: Array) -> None:
     """Put `stack` (N, *shape) into the caller's tensor or array."""
     if is_tensor(value):
-        value.detach().copy_(to_tensor(np.ascontiguousarray(stack)).reshape(value.shape))
+        dtype = dtypes.from_numpy(stack.dtype)
+        value.detach().copy_(to_tensor(np.ascontiguousarray(stack), dtype).reshape(value.shape))
     else:
-        value[...] = stack.reshape(value.shape)
+        target = value.view(dtypes.BF16) if stack.dtype == dtypes.BF16 else value
+        target[...] = stack.reshape(value.shape)

@@ -63,7 +63,7 @@ def rng_of(*key: Any) -> np.random.Generator:
 
 @pytest.mark.parametrize(("op", "integers", "atol"), UNARY, ids=[str(u[0]) for u in UNARY])
 def test_unary_loops_are_their_meaning(op: Op, integers: tuple[str, ...], atol: float) -> None:
-    for dtype in FLOATS + integers:
+    for dtype in ("bf16", *FLOATS, *integers):
         for shape in SHAPES:
             check(op, sample(rng_of(op, dtype, shape), shape, dtype, special=True), names=[dtype], atol=atol)
 

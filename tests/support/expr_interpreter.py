@@ -39,12 +39,12 @@ def run(tensor: Tensor, buffers: Mapping[str, Array]) -> Array:
     iters = [parallel(f"i{d}", extent) for d, extent in enumerate(tensor.shape)]
     body = tensor[tuple(iters)]
     assert body.dtype == tensor.dtype, f"body has dtype {body.dtype}, its type says {tensor.dtype}"
-    out = np.empty(tensor.shape, dtypes.to_numpy(tensor.dtype))
+    out = np.empty(tensor.shape, np.float32 if tensor.dtype == "bf16" else dtypes.to_numpy(tensor.dtype))
     with np.errstate(all="ignore"):
         for point in itertools.product(*map(range, tensor.shape)):
             env = dict(zip(iters, point, strict=True))
             out[point] = value(body, env, buffers, ())
-    return out
+    return dtypes.convert(out, tensor.dtype)
 
 
 def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states: tuple[Any, ...]) -> Any:
@@ -64,6 +64,7 @@ def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states
             assert len(at) == array.ndim
             assert all(0 <= p < n for p, n in zip(at, array.shape, strict=True)), f"load outside {array.shape}: {at}"
             assert dtypes.to_numpy(e.dtype) == array.dtype
+            array = dtypes.numbers(array)
             return number(array[at].item() if array.dtype.kind != "f" else array[at], e.dtype)
         case Lookup():
             i = go(e.index)
@@ -103,9 +104,20 @@ def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states
     raise AssertionError(f"no rule for {type(e).__name__}")
 
 
+def rounded(v: Any, dtype: str) -> Any:
+    """A number in a float dtype; one of bf16 as the f32 that it is."""
+    if dtype != "bf16":
+        return dtypes.to_numpy(dtype).type(v)
+    single = float(np.float32(v))
+    if single == 0 or not math.isfinite(single):
+        return np.float32(single)
+    step = 2.0 ** max(math.frexp(single)[1] - 8, -133)  # 8 significant bits, or a multiple of the least number
+    return np.float32(round(single / step) * step)
+
+
 def number(v: Any, dtype: str) -> Any:
     if dtypes.is_float(dtype):
-        return dtypes.FLOATS[dtype](v)
+        return rounded(v, dtype)
     if dtype == "bool":
         return bool(v)
     if dtype != "index":
@@ -125,7 +137,7 @@ def converted(v: Any, source: str, target: str) -> Any:
     if dtypes.is_float(target):
         if isinstance(v, bool | int):
             v = np.uint64(v) if v > np.iinfo(np.int64).max else np.int64(v)
-        return v.astype(dtypes.FLOATS[target])
+        return rounded(v, target)
     assert target != "bool" or source == "bool", "a cast to bool must be a comparison"
     if not dtypes.is_float(source):
         return wrapped(int(v), target)
@@ -192,7 +204,7 @@ def apply(op: str, dtype: str, *args: Any) -> Any:
     if dtypes.is_float(dtype):
         if op in LIBRARY:
             assert dtype != "f16", f"{op} of f16 must go through f32"
-            return dtypes.FLOATS[dtype](LIBRARY[op](*[np.float64(a) for a in args]))
+            return rounded(LIBRARY[op](*[np.float64(a) for a in args]), dtype)
         result = FLOAT[op](*args)
         return bool(result) if op in ("isnan", "isinf") else result
     a, b = args if len(args) == 2 else (args[0], 0)

@@ -317,6 +317,24 @@ def layers() -> Iterator[Case]:
         yield case(ops.Lut(tuple(range(-(hi - lo) - 1, 0)), "i9"), [values(dtype)], [dtype])
 
 
+def narrowed(cases: Sequence[Case]) -> Iterator[Case]:
+    """The cases of f32 in bf16, casts of all kinds to it, and its bits."""
+    for c in cases:
+        if "f32" in c.names and not isinstance(c.op, ops.Bitcast):
+            kept = 2 if isinstance(c.op, ops.Resample) else len(c.names)  # its weights are f32
+            names = tuple("bf16" if name == "f32" and n < kept else name for n, name in enumerate(c.names))
+            arrays = (dtypes.convert(a, n) if n == "bf16" else a for a, n in zip(c.arrays, names, strict=True))
+            yield Case(c.op, tuple(arrays), names, c.atol, c.zeros)
+    for dtype in ALL:
+        yield case(ops.Cast("bf16"), [values(dtype)], [dtype])
+    halves = np.asarray([0x3F808000, 0x3F818000, 0x3F808001, 0x3F817FFF, 0x7F7F8000, 0x8000, 0x18000, 0x7F800001], "u4")
+    yield case(ops.Cast("bf16"), [halves.view(np.float32)], ["f32"])
+    bits = np.asarray([0, 1, 0x7F, 0x80, 0x3F80, 0x7F80, 0x7FC1, 0x8000, 0x8001, 0xFF80, 0xFFFF], np.uint16)
+    yield case(ops.Bitcast("bf16"), [bits], ["u16"])
+    yield case(ops.Bitcast("i16"), [bits.view(dtypes.BF16)], ["bf16"])
+
+
 @cache
 def everything() -> tuple[Case, ...]:
-    return (*unary(), *binary(), *reductions(), *moves(), *layers())
+    cases = (*unary(), *binary(), *reductions(), *moves(), *layers())
+    return (*cases, *narrowed(cases))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cuvil_hw.dtypes import BF16, numbers
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops import base
 from cuvil_hw.target.profile import Profile
@@ -59,16 +60,19 @@ def program(case: Case) -> Program:
 def differs(case: Case, results: Sequence[Array], want: Sequence[Array]) -> str:
     """What is wrong; empty when nothing is. Integers have the same bits; floats NaN and infinities in the same places,
     the signs of zeros where they are specified, and the rest within the tolerance."""
-    for have, right in zip(results, want, strict=True):
+    for given, right in zip(results, want, strict=True):
+        have = given.view(BF16) if given.dtype.name == "bfloat16" else given  # as callers get it
         if (have.shape, have.dtype) != (right.shape, right.dtype):
             return f"{case}: {have.dtype}{have.shape}, expected {right.dtype}{right.shape}"
+        rtol = 2.0**-7 if right.dtype == BF16 else RTOL.get(right.dtype.itemsize, 0.0)  # a step of bf16 or two
+        have, right = numbers(have), numbers(right)
         if right.dtype.kind != "f":
             wrong = have != right
         else:
             with np.errstate(all="ignore"):
                 a, b = have.astype(np.float64), right.astype(np.float64)
                 least = float(np.finfo(right.dtype).tiny)
-                near = np.abs(a - b) <= RTOL[right.dtype.itemsize] * np.abs(b) + max(case.atol, least)
+                near = np.abs(a - b) <= rtol * np.abs(b) + max(case.atol, least)
             same = np.where(np.isfinite(a) & np.isfinite(b), near, (a == b) | (np.isnan(a) & np.isnan(b)))
             signs = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b)) if case.zeros else False
             wrong = ~same | signs

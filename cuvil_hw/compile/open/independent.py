@@ -18,7 +18,7 @@ from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
-from cuvil_hw.ops.base import Op, as_tuple
+from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.shape import Reshape
 from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.types import TensorType
@@ -110,7 +110,7 @@ def _aligned(op: Op, operands: list[TensorType], given: list[int | None], moved:
         return False
     buffers = {f"x{k}": axis for k, axis in enumerate(given)}
     try:
-        tensors = as_tuple(op.compute(*(placeholder(f"x{k}", t) for k, t in enumerate(operands))))
+        tensors = base.compute(op, [placeholder(f"x{k}", t) for k, t in enumerate(operands)])
     except CuvilError:
         return False
     for tensor, axis in zip(tensors, moved, strict=True):

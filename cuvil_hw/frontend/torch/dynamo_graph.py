@@ -141,12 +141,12 @@ class Specialized(torch.fx.Interpreter):
             raise Unsupported([Refusal(_name(n), reason(e), 1, (line_of(n),))], "torch.compile") from e
 
     def _autocast(self, n: torch.fx.Node) -> Any:
-        """Autocast that is switched off. One that is on is refused: level1 has no bfloat16, and the model means it."""
+        """Autocast that is switched off. One that is on is refused: what it casts, nobody has written down."""
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         device, dtype, enabled, *_ = args
         if enabled:
             raise NotImplementedError(
-                f"autocast on {device} to {dtype}; call the model without it, or with model.half()"
+                f"autocast on {device} to {dtype}; call the model without it, or with model.bfloat16() or model.half()"
             )
         return torch.amp.autocast_mode._enter_autocast(*args, **kwargs)  # type: ignore[no-untyped-call]
 

@@ -296,9 +296,6 @@ def _outputs(
             source = ports[spec.target]
         name = name or _free(f"{source}.next", [n for n, _ in outputs])
         kind = None if isinstance(spec.arg, ConstantArgument) else getattr(fake(nodes[spec.arg.name]), "dtype", None)
-        if kind == torch.bfloat16:
-            walk.refusals.add(f"output {name}", "dtype bfloat16 is not supported; return it .float()", "")
-            continue
         if is_complex(value):
             dtype = str(kind).removeprefix("torch.")
             reason = f"dtype {dtype} is not supported; return real and imaginary parts, with torch.view_as_real"

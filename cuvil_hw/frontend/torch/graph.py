@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.frontend.torch import packed, packed_nodes
 from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
-from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
+from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
 from cuvil_hw.frontend.torch.aten.emitter import DTYPES, PACKED, TABLE, Emitter, Refused, Value, from_data
@@ -117,7 +117,7 @@ class Walk:
                 return POISON  # what it came from is refused already
             if label == "aten._pack_padded_sequence.default":
                 raise Refused(PACKED)
-            e.results = held_types(fake(node))
+            e.results = computed(label, held_types(fake(node)))
             if label not in (COMPLEX if complex_numbers and label in COMPLEX else TABLE):
                 if isinstance(target, torch._ops.OperatorBase):
                     raise Refused("no level1 form")
@@ -134,7 +134,7 @@ class Walk:
             if known is not None:
                 return known
             made = TABLE[label](e, *operands(e, label, args, fake(node)))
-            return as_computed(e, label, annotated(made, e.results), fake(node))
+            return as_computed(e, annotated(made, e.results), fake(node))
         except (Refused, ShapeError) as error:
             if not _empty(node):
                 self.refusals.add(called(target), str(error), self.loc)

@@ -19,7 +19,7 @@ import torch
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw import ops
-from cuvil_hw.frontend.torch.aten.bfloat import as_computed, operands
+from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
 from cuvil_hw.frontend.torch.aten.complex import held_types
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, from_data
 from cuvil_hw.ir import level1
@@ -179,9 +179,9 @@ def stand_in(e: Emitter, made: torch.Tensor, rows: int) -> torch.Tensor:
 
 def converted(e: Emitter, label: str, args: Sequence[Any], made: Any) -> Any:
     """What the op's converter makes of plain arguments. `made`: stand-ins of the results."""
-    e.results = held_types(made)
+    e.results = computed(label, held_types(made))
     converter: Callable[..., Any] = TABLE[label]
-    return as_computed(e, label, converter(e, *operands(e, label, list(args), made)), made)
+    return as_computed(e, converter(e, *operands(e, label, list(args), made)), made)
 
 
 def one_mask(e: Emitter, values: Sequence[Packed]) -> Packed:

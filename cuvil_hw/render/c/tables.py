@@ -11,6 +11,7 @@ import numpy.typing as npt
 from xdsl.dialects import memref
 from xdsl.dialects.builtin import AnyFloat, MemRefType
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.annotations import Handle, text_of
 from cuvil_hw.render.c.lang import Lang
@@ -42,6 +43,8 @@ def table(op: memref.GlobalOp, name: str, lang: Lang, constants: Mapping[str, np
 
 def _signless(array: npt.NDArray[Any], bits: int) -> Any:
     """Values as the signed numbers that have the same low `bits` bits, as nested lists."""
+    if array.dtype == dtypes.BF16:
+        array = array.view(np.uint16)
     if bits == 1 or array.dtype == np.bool_:
         return (array != 0).astype(np.int8).tolist()
     if array.dtype.kind == "u":

@@ -1,21 +1,28 @@
-"""Results in bfloat16 inside a model: computed in f32, as PyTorch does, and rounded to its 8 significant bits."""
+"""bfloat16 in a model: most converters work on f32 in its place; their results are rounded once, as PyTorch's are."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.complex import PARTWISE
 from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value
+from cuvil_hw.types import TensorType
 
-# Ops that round anew; the others only move elements, which are rounded already.
+# Converters that only move elements or their bits, and those that make a single op of level1, which rounds once by
+# itself: weights stay bf16.
 _COMPUTE = ("aten.sum", "aten.mean", "aten.cumsum")
-MOVES = frozenset(label for label in PARTWISE if not label.startswith(_COMPUTE))
+_ONE_OP = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        "linear", "mm", "bmm", "matmul", "convolution", "conv1d", "conv2d", "conv3d", "relu", "embedding", "max_pool2d",
+    )
+)  # fmt: skip
+_BITS = frozenset(("aten.view.dtype", "aten.view_copy.dtype"))
+NATIVE = _ONE_OP | _BITS | frozenset(label for label in PARTWISE if not label.startswith(_COMPUTE))
 # Ops that first turn integers beside a bfloat16 into one.
 PROMOTE = frozenset(
     f"aten.{name}"
@@ -24,51 +31,39 @@ PROMOTE = frozenset(
         "pow.Tensor_Tensor", "remainder.Tensor", "fmod.Tensor",
     )
 )  # fmt: skip
-LARGE, SCALE = 2.0**100, 2.0**-30
 
 
-def _widened(value: Any) -> Any:
-    """Constants of bfloat16 as f32, which holds them exactly."""
+def _widened(e: Emitter, value: Any) -> Any:
+    """Values and constants of bfloat16 as f32, which holds them exactly."""
     if isinstance(value, list | tuple):
-        return [_widened(v) for v in value]
-    return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
+        return [_widened(e, v) for v in value]
+    bfloat = isinstance(value, SSAValue | torch.Tensor) and e.type(value).dtype == "bf16"
+    return e.cast(value, "f32") if bfloat else value
 
 
 def operands(e: Emitter, label: str, args: list[Any], fakes: Any) -> list[Any]:
-    """The arguments of an op, those of bfloat16 held in f32."""
+    """The arguments of an op, as its converter takes them."""
+    if label in NATIVE:
+        return args
     promotes = label in PROMOTE and isinstance(fakes, torch.Tensor) and fakes.dtype == torch.bfloat16
-    return [
-        rounded(e, e.cast(a, "f32")) if promotes and isinstance(a, SSAValue) and dtypes.is_int(e.type(a).dtype) else a
-        for a in _widened(args)
-    ]
+    if promotes:
+        args = [e.cast(a, "bf16") if isinstance(a, SSAValue) and dtypes.is_int(e.type(a).dtype) else a for a in args]
+    return [_widened(e, a) for a in args]
 
 
-def rounded(e: Emitter, x: Value) -> Value:
-    """x (f32) to the nearest number of 8 significant bits, ties to even: c - (c - x), with c = x + 2^16·x, leaves them
-    (T. J. Dekker, 1971). 2^16·x is exact, so that it doesn't matter whether a product and a sum are rounded together.
-    Below 2^-126 more bits stay than bfloat16 has."""
-    kind = e.type(x)
-
-    def number(v: float) -> Value:
-        return e.splat(v, kind)
-
-    size = e.op(ew.Abs(), x)
-    large = e.op(ew.Greater(), size, number(LARGE))  # c would overflow
-    y = e.op(ew.Where(), large, e.op(ew.Mul(), x, number(SCALE)), x)
-    c = e.op(ew.Add(), e.op(ew.Mul(), y, number(2.0**16)), y)
-    y = e.op(ew.Sub(), c, e.op(ew.Sub(), c, y))
-    y = e.op(ew.Where(), large, e.op(ew.Mul(), y, number(1 / SCALE)), y)
-    return e.op(ew.Where(), e.op(ew.Equal(), size, number(math.inf)), x, y)
+def computed(label: str, results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """The types of results as the converter makes them."""
+    if label in NATIVE:
+        return results
+    return tuple(t.with_dtype("f32") if t.dtype == "bf16" else t for t in results)
 
 
-def as_computed(e: Emitter, label: str, made: Any, fakes: Any) -> Any:
+def as_computed(e: Emitter, made: Any, fakes: Any) -> Any:
     """What a converter made, rounded where the node's results are bfloat16."""
     if isinstance(fakes, list | tuple):
-        return [as_computed(e, label, m, f) for m, f in zip(made, fakes, strict=False)]
+        return [as_computed(e, m, f) for m, f in zip(made, fakes, strict=False)]
     is_bfloat = isinstance(fakes, torch.Tensor) and fakes.dtype == torch.bfloat16
-    if not is_bfloat or label in MOVES or not isinstance(made, torch.Tensor | SSAValue):
-        return made
-    return rounded(e, made)
+    return e.cast(made, "bf16") if is_bfloat and isinstance(made, Value) else made
 
 
-__all__ = ["as_computed", "operands"]
+__all__ = ["as_computed", "computed", "operands"]

@@ -62,14 +62,11 @@ def is_complex(value: Any) -> bool:
 
 
 def held_types(value: Any) -> tuple[TensorType, ...]:
-    """Types of a node's tensor results, as they are held: complex numbers as two parts, bfloat16 in f32. Raises
-    Refused."""
+    """Types of a node's tensor results, as they are held: complex numbers as two parts. Raises Refused."""
     found = []
     for fake in value if isinstance(value, list | tuple) else [value]:
         if isinstance(fake, torch.Tensor):
-            inside = "f32" if fake.dtype == torch.bfloat16 else PARTS.get(fake.dtype)  # bfloat.py rounds
-            dtype = inside or dtype_name(fake.dtype)
-            found.append(TensorType(extents_of(fake), dtype))
+            found.append(TensorType(extents_of(fake), PARTS.get(fake.dtype) or dtype_name(fake.dtype)))
     return tuple(found)
 
 

@@ -78,7 +78,7 @@ def dropout(e: Emitter, x: Value, p: float, train: bool) -> Value:
 
 @converts("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
 def to(e: Emitter, x: Value, *_: Any) -> Value:
-    """The node's own result says what is meant: bfloat16 is held in f32."""
+    """The node's own result says what is meant."""
     return e.cast(x, e.out.dtype)
 
 

@@ -53,10 +53,9 @@ class Refused(Exception):
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Raises Refused for types that level1 hasn't (bfloat16, complex, quantized, …)."""
+    """Raises Refused for types that level1 hasn't (complex, quantized, …)."""
     if dtype not in DTYPES:
-        hint = "; convert the model first, e.g. model.float()" if dtype == torch.bfloat16 else ""
-        hint = "; give and take real and imaginary parts, with torch.view_as_real" if dtype.is_complex else hint
+        hint = "; give and take real and imaginary parts, with torch.view_as_real" if dtype.is_complex else ""
         raise Refused(f"dtype {str(dtype).removeprefix('torch.')} is not supported{hint}")
     return DTYPES[dtype]
 
@@ -120,7 +119,9 @@ class Emitter:
         if not isinstance(v, torch.Tensor):
             return v
         if id(v) not in self.emitted:
-            array = v.detach().cpu().contiguous().numpy()
+            held = v.detach().cpu().contiguous()
+            bits = held.dtype == torch.bfloat16  # which NumPy lacks
+            array = held.view(torch.int16).numpy().view(dtypes.BF16) if bits else held.numpy()
             value = self.builder.const(array, dtype_name(v.dtype), loc=self.labels.get(id(v), ""))
             self.emitted[id(v)] = (v, value)  # holds the tensor: an id is only unique while its object lives
         return self.emitted[id(v)][1]
