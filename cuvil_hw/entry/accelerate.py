@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from cuvil_hw.entry.saved_programs import SavedPrograms
 from cuvil_hw.entry.torch_compile import backend
 from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python, pip_install
+from cuvil_hw.frontend.python.modules import forward_of, trace_loops
 from cuvil_hw.frontend.torch.errors import user_line
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.runtime.executable import Executable
@@ -98,7 +99,9 @@ def accelerate(
         "cuvil_save" if hasattr(model, "save") else "save": save,
     }
     derived: Any = types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(namespace))
-    return twin_of(model, derived)  # type: ignore[no-any-return]
+    twin = twin_of(model, derived)
+    trace_loops([m for m in twin.modules() if m is not twin])
+    return twin  # type: ignore[no-any-return]
 
 
 def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
@@ -107,7 +110,7 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
     import torch
     from torch._dynamo import config, exc
 
-    compiled = torch.compile(original.forward, backend=backend, fullgraph=whole, dynamic=False, options=options)
+    compiled = torch.compile(forward_of(original), backend=backend, fullgraph=whole, dynamic=False, options=options)
     sources: Any = torch.compiler.config
     # Beyond its limit Dynamo would run the model in PyTorch without a word.
     settings: Any = {

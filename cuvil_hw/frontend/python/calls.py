@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from cuvil_hw.frontend.python import flow, libraries
+from cuvil_hw.frontend.python import flow, hits, libraries
 from cuvil_hw.frontend.python.arrays import Array, constants
 from cuvil_hw.frontend.python.changes import MUTATING, change, container
 from cuvil_hw.frontend.python.conditions import TRUE
 from cuvil_hw.frontend.python.creation import MAKERS
+from cuvil_hw.frontend.python.modules import loops, rewritten_loops
 from cuvil_hw.frontend.python.number import Number, math_function, number
 from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.rewrite import rewritten
@@ -36,7 +37,7 @@ _VIEWS = frozenset([
     "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
     "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
 ])  # fmt: skip
-_DATA_SHAPE = frozenset(["nonzero", "argwhere", "unique", "unique_consecutive", "tolist", "bincount"])
+_DATA_SHAPE = frozenset(["unique", "unique_consecutive", "tolist", "bincount"])
 
 
 # Functions of NumPy that take arrays in a list.
@@ -66,6 +67,11 @@ def converted(function: Any) -> Any:
         return functools.partial(call, function.func, *function.args, **function.keywords)
     if not of_user(function) or function.__dict__.get("__cuvil__"):
         return function
+    return made_of(function)
+
+
+def made_of(function: Function) -> Any:
+    """A function, whosever it is, rewritten."""
     from cuvil_hw.frontend.python import helpers
 
     current().reads.function(function)
@@ -118,8 +124,10 @@ def patched(module: torch.nn.Module) -> Iterator[None]:
     """The forwards of a module and its submodules rewritten meanwhile, where they are the user's."""
     changed = []
     for m in module.modules():
-        if of_user(type(m).forward) and "forward" not in m.__dict__:
-            m.__dict__["forward"] = types.MethodType(converted(type(m).forward), m)
+        kind = type(m)
+        if (of_user(kind.forward) or loops(kind.forward)) and "forward" not in m.__dict__:
+            own = converted(kind.forward) if of_user(kind.forward) else rewritten_loops(kind.forward)
+            m.__dict__["forward"] = types.MethodType(own, m)
             changed.append(m)
         for tensor in (*m.parameters(recurse=False), *m.buffers(recurse=False)):
             if not constant(tensor):
@@ -174,8 +182,10 @@ def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
         return _to_tensor(f, name, args, kwargs)
     if name == "compile":
         refuse("torch.compile", "inside a compiled function; call the function itself")
-    if name in _DATA_SHAPE or (name == "where" and len(args) == (0 if bound else 1)):
-        refuse(name, "the shape of its result depends on the values; use torch.where with three arguments, or masks")
+    if name in _DATA_SHAPE:
+        refuse(name, libraries.BOUNDED)
+    if name in libraries.POSITIONS and isinstance(first, torch.Tensor) and (name != "where" or len(args) == 1 - bound):
+        return hits.record(first, f(*args, **kwargs))
     if bound and name == "item":
         return _item(f.__self__)
     if bound and name == "numpy":
@@ -186,7 +196,7 @@ def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
     inplace = (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
     if inplace and isinstance(first, torch.Tensor):
         return change(first, lambda: f(*args, **kwargs), f"{name}()")
-    result = f(*args, **kwargs)
+    result = hits.follow(first, name, f(*args, **kwargs))
     if isinstance(first, torch.Tensor) and constant(first) and name in _VIEWS:
         for t in pytree.tree_leaves(result):
             if isinstance(t, torch.Tensor) and not constant(t):

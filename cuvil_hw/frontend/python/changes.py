@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cuvil_hw.frontend.python import indexing
+from cuvil_hw.frontend.python import hits, indexing
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
@@ -204,7 +204,7 @@ def get_item(owner: Any, index: Any) -> Any:
     if isinstance(owner, torch.Tensor):
         parts = index if isinstance(index, tuple) else (index,)
         taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
-        result = indexing.take(owner, taken)
+        result = hits.part(owner, index, indexing.take(owner, taken))
         if constant(owner):
             current().frozen[memory(result)] = "a tensor from outside of the function"
             current().keep.append(result)

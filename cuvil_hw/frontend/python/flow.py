@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.python import hits
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
@@ -265,10 +266,11 @@ class Item:
 
 class Trips:
     """The trips of a loop. One that a tensor may end runs as long as it could, `max_trips` at most; a call that needs
-    more fails."""
+    more fails. `apart`: an item that doesn't exist is left out; else the loop ends at it."""
 
-    def __init__(self, values: Iterator[tuple[Any, Any]], fixed: bool) -> None:
+    def __init__(self, values: Iterator[tuple[Any, Any]], fixed: bool, apart: bool = False) -> None:
         self.values, self.fixed, self.going, self.counted, self.all = values, fixed, Cond(TRUE), 0, 0
+        self.apart = apart
 
     def __iter__(self) -> Iterator[Item]:
         for exists, value in self.values:
@@ -276,6 +278,8 @@ class Trips:
 
     def over(self, branch: Branch) -> bool:
         trace = current()
+        if self.apart:
+            return False
         if trace.never(branch.node):
             return True
         self.all += 1
@@ -318,6 +322,8 @@ def items(values: Any) -> Trips:
     """The trips of `for item in values`."""
     if isinstance(values, TracedRange):
         return Trips(_counting(values), fixed=False)
+    if (found := hits.of(values)) is not None:
+        return Trips(found.trips(), fixed=True, apart=True)
     return Trips(((True, v) for v in listed(values)), fixed=True)
 
 

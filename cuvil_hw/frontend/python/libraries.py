@@ -48,6 +48,11 @@ _IMPURE = {
     "logging": "writes a log; do it outside of the function",
     "scipy": "is no array library that can be compiled; use torch's or NumPy's function",
 }
+POSITIONS = frozenset(["nonzero", "argwhere", "where"])  # of torch, where their results are used like masks
+BOUNDED = (
+    "the shape of its result depends on the values; use where with three arguments, masks, or a form with a bound, such "
+    "as torch.nonzero_static(x, size=…, fill_value=…)"
+)
 # Functions of NumPy and torch.
 DATA_SHAPE = frozenset(
     [
@@ -109,8 +114,9 @@ def reason(function: Any) -> str | None:
         return None
     module = getattr(function, "__module__", None) or type(getattr(function, "__self__", function)).__module__
     owner = getattr(function, "__self__", None)
-    if isinstance(module, str) and module.partition(".")[0] in ("numpy", "torch") and name in DATA_SHAPE:
-        return "the shape of its result depends on the values; use where with three arguments, or masks"
+    home = module.partition(".")[0] if isinstance(module, str) else ""
+    if home in ("numpy", "torch") and name in DATA_SHAPE and not (home == "torch" and name in POSITIONS):
+        return BOUNDED
     if (isinstance(module, str) and module.startswith("numpy.random")) or _of_numpy_random(owner):
         return _IMPURE["random"]
     found = root(function)

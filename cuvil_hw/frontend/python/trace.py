@@ -46,7 +46,7 @@ class Trace:
     `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
     made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by id, holding the
     object. `flags`: truth of tensors by id and version. `reads`: what was read from outside.
-    `handled`: what the handlers of each `try` around the code at hand take."""
+    `hits`: what nonzero found, by id. `handled`: what the handlers of each `try` around the code at hand take."""
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)
@@ -60,6 +60,7 @@ class Trace:
     selected: dict[tuple[int, int, int], Merge] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     roots: dict[int, dict[int, tuple[torch.Tensor, int]]] = field(default_factory=dict)
+    hits: dict[int, Any] = field(default_factory=dict)
     handled: list[tuple[type[BaseException], ...]] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)

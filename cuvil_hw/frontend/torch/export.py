@@ -84,12 +84,15 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
     hangs on attributes that the forward changes.
 
     Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
+    from cuvil_hw.frontend.python.modules import trace_loops  # that front end uses this one
+
     twin: torch.nn.Module = twin_of(module)
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # its fused kernels have no decomposition
     try:
         for m in twin.modules():
             m.training = False
+        trace_loops(list(twin.modules()))
         with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions():
             yield twin
         refuse_hidden_state(twin, args, named, changed)

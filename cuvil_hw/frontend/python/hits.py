@@ -1,0 +1,102 @@
+"""Positions that nonzero found, gone through one by one: `for i in torch.nonzero(m)`.
+
+How many there are is known at run time only, but not which there could be. The loop makes a trip for each of them, with
+the position as a tensor whose values are known, under the condition that m is true there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.trace import current
+
+_LINES = frozenset(["squeeze", "flatten", "reshape", "view", "ravel"])  # of one column
+_SAME = frozenset(["clone", "detach", "contiguous", "long", "to", "cpu"])
+
+
+@dataclass(frozen=True)
+class Hits:
+    """`found`: a result of nonzero, or a part of it; `mask`: (n,), what was asked for; `rows`: (n, …), the rows of
+    `found` if all were true."""
+
+    found: torch.Tensor
+    mask: torch.Tensor
+    rows: np.ndarray[Any, Any]
+
+    def trips(self) -> Iterator[tuple[Any, Any]]:
+        for i, row in enumerate(self.rows):
+            yield Number(self.mask[i], bool), known(row)
+
+
+class Known(torch.Tensor):
+    """A tensor of which the values are known while a function is traced, and so are those of what is computed of it
+    alone."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (args, kwargs or {})
+        alone = all(isinstance(x, Known) for x in pytree.tree_leaves(given) if isinstance(x, torch.Tensor))
+        with torch._C.DisableTorchFunctionSubclass():
+            plain, named = pytree.tree_map(lambda x: x.as_subclass(torch.Tensor) if type(x) is cls else x, given)
+            if not alone:
+                return func(*plain, **named)
+            with _disable_current_modes():
+                result = func(*plain, **named)
+            return pytree.tree_map(lambda x: x.as_subclass(cls) if isinstance(x, torch.Tensor) else x, result)
+
+
+def known(values: Any) -> torch.Tensor:
+    with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass():
+        return torch.from_numpy(np.array(values)).as_subclass(Known)
+
+
+def record(source: torch.Tensor, found: Any) -> Any:
+    """What nonzero found of `source`: one tensor of rows, or one of each axis."""
+    rows = np.indices(tuple(source.shape)).reshape(source.ndim, -1).T
+    mask = source.reshape(-1) != 0
+    if isinstance(found, torch.Tensor):
+        _keep(Hits(found, mask, rows))
+    else:
+        for axis, part in enumerate(found):
+            _keep(Hits(part, mask, rows[:, axis]))
+    return found
+
+
+def of(value: Any) -> Hits | None:
+    return current().hits.get(id(value))
+
+
+def _keep(hits: Hits) -> None:
+    current().hits[id(hits.found)] = hits
+
+
+def follow(source: Any, name: str, result: Any) -> Any:
+    """A method of what nonzero found."""
+    hits = of(source)
+    if hits is not None and isinstance(result, torch.Tensor):
+        column = hits.rows.ndim == 1 or hits.rows.shape[1] == 1
+        if name in _LINES and column and result.ndim == 1:
+            _keep(Hits(result, hits.mask, hits.rows.reshape(-1)))
+        elif name in _SAME and result.dtype == torch.int64:
+            _keep(Hits(result, hits.mask, hits.rows))
+    return result
+
+
+def part(source: torch.Tensor, index: Any, result: torch.Tensor) -> torch.Tensor:
+    """source[index]: a column of what nonzero found."""
+    hits = of(source)
+    if hits is not None and isinstance(index, tuple) and len(index) == 2 and index[0] == slice(None):
+        if isinstance(index[1], int):
+            _keep(Hits(result, hits.mask, hits.rows[:, index[1]]))
+    return result
+
+
+__all__ = ["Hits", "Known", "follow", "of", "part", "record"]
