@@ -93,9 +93,10 @@ def follow(source: Any, name: str, result: Any) -> Any:
 def part(source: torch.Tensor, index: Any, result: torch.Tensor) -> torch.Tensor:
     """source[index]: a column of what nonzero found."""
     hits = of(source)
-    if hits is not None and isinstance(index, tuple) and len(index) == 2 and index[0] == slice(None):
-        if isinstance(index[1], int):
-            _keep(Hits(result, hits.mask, hits.rows[:, index[1]]))
+    if hits is not None and isinstance(index, tuple) and len(index) == 2:
+        first, column = index
+        if first == slice(None) and isinstance(column, int):
+            _keep(Hits(result, hits.mask, hits.rows[:, column]))
     return result
 
 

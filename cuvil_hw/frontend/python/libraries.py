@@ -50,8 +50,8 @@ _IMPURE = {
 }
 POSITIONS = frozenset(["nonzero", "argwhere", "where"])  # of torch, where their results are used like masks
 BOUNDED = (
-    "the shape of its result depends on the values; use where with three arguments, masks, or a form with a bound, such "
-    "as torch.nonzero_static(x, size=…, fill_value=…)"
+    "the shape of its result depends on the values; use where with three arguments, masks, or a form with a bound, as "
+    "torch.nonzero_static(x, size=…, fill_value=…)"
 )
 # Functions of NumPy and torch.
 DATA_SHAPE = frozenset(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.errors import CuvilError
@@ -26,7 +27,7 @@ _MAX_TRIPS = 32
 
 
 def trace_loops(modules: Iterable[torch.nn.Module]) -> None:
-    """Give those modules of a twin that have such a loop a forward that is traced. Their classes become derived ones."""
+    """Give modules of a twin that have such a loop a forward that is traced: their classes become derived ones."""
     for module in modules:
         kind = type(module)
         if loops(kind.forward) and "forward" not in vars(module):
@@ -101,15 +102,34 @@ def rewritten_loops(function: Any) -> Any:
     return copy
 
 
-@cache
+@contextmanager
+def _sizes_inside(values: Sequence[Any]) -> Iterator[None]:
+    """Dynamo looks at the results alone, and misses sizes that stay inside; torch.export sees the operations."""
+    mode = None if torch.compiler.is_exporting() else detect_fake_mode(values)
+    if mode is None or mode.shape_env is None:
+        yield
+        return
+    with mode.shape_env.ignore_fresh_unbacked_symbols():
+        yield
+
+
+_classes: dict[type[Any], type[Any]] = {}
+
+
 def _derived(kind: type[Any]) -> type[Any]:
     """A class of which the forward is one step for Dynamo, and traced by what compiles the graph."""
+    if kind not in _classes:
+        _classes[kind] = _made(kind)
+    return _classes[kind]
+
+
+def _made(kind: type[Any]) -> type[Any]:
     original = kind.forward
 
     def traced(module: Any, args: Any, named: Any) -> Any:
         if is_tracing():
             return rewritten_loops(original)(module, *args, **named)
-        with tracing(Trace(_MAX_TRIPS)) as trace:
+        with tracing(Trace(_MAX_TRIPS)) as trace, _sizes_inside(pytree.tree_leaves((args, named))):
             result = rewritten_loops(original)(module, *args, **named)
             for check in trace.checks:
                 torch._assert_async(check.ok, check.message)

@@ -71,8 +71,9 @@ def extents_of(t: torch.Tensor) -> tuple[int, ...]:
     extents = tuple(getattr(t, "extents", t.shape))
     if any(map(from_data, extents)):
         raise Refused(
-            "its shape depends on values known only at run time; compute all rows and choose with torch.where, or "
-            "weigh them with the mask (transformers: model.set_experts_implementation('batched_mm'))"
+            "its shape depends on values known only at run time; compute all rows and choose with torch.where, weigh "
+            "them with the mask (transformers: model.set_experts_implementation('batched_mm')), or use a form with a "
+            "bound (torch.nonzero_static; of unique elements: sort, and compare neighbours)"
         )
     if not all(isinstance(extent, int) for extent in extents):
         raise Refused(f"shape {tuple(t.shape)} depends on values or was left open; compiled shapes are fixed")
