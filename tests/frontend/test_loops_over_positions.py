@@ -52,8 +52,8 @@ class Stacked(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         make = torch.Generator().manual_seed(0)
-        self.up = nn.Parameter(torch.randn(E, 16, D, generator=make))
-        self.down = nn.Parameter(torch.randn(E, D, 8, generator=make))
+        self.up = nn.Parameter(torch.randn(E, 16, D, generator=make) / 4)
+        self.down = nn.Parameter(torch.randn(E, D, 8, generator=make) / 4)
         self.act = nn.SiLU()
 
     def forward(self, x: Any, top: Any, w: Any) -> Any:

@@ -133,7 +133,7 @@ def _of_numpy_random(owner: Any) -> bool:
 
 def _is_library_module(name: str) -> bool:
     module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)  # of a namespace
     from cuvil_hw.frontend.python.source import is_library
 
     return module is not None and (file is None or is_library(file))
