@@ -14,8 +14,8 @@ import cuvil
 from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import evaluate
-from tests.unit.python_runner import agrees
-from tests.unit.test_masked_experts import D, E, Function, routed
+from tests.frontend.test_masked_experts import D, E, Function, routed
+from tests.support.python_runner import agrees
 
 
 @pytest.fixture(autouse=True)
