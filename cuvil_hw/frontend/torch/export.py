@@ -19,6 +19,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.contract.calling import Calling, State, Write
 from cuvil_hw.contract.signature import Fixed, Leaf, Scalar, Tree
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
+from cuvil_hw.frontend.python.modules import trace_loops
 from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
@@ -84,8 +85,6 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
     hangs on attributes that the forward changes.
 
     Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
-    from cuvil_hw.frontend.python.modules import trace_loops  # that front end uses this one
-
     twin: torch.nn.Module = twin_of(module)
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # its fused kernels have no decomposition
