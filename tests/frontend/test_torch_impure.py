@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import cProfile
 import datetime
 import random
+import sys
 import time
 import warnings
 
@@ -61,3 +63,10 @@ def test_other_models_say_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_torch(Model(lambda m: 2.0), torch.ones(2))
+
+
+def test_a_profiler_keeps_running() -> None:
+    profile = cProfile.Profile()
+    with profile:
+        load_torch(Model(lambda m: 2.0), torch.ones(2))
+        assert sys.getprofile() is profile

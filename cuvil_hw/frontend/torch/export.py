@@ -28,6 +28,7 @@ from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import called, quiet, raised_at, reason
+from cuvil_hw.frontend.torch.functional import functional
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.positions import Positions
@@ -157,17 +158,14 @@ def sized_export(exported: ExportedProgram, examples: Any, shapes: Mapping[str, 
 
 
 def decomposed(exported: ExportedProgram) -> ExportedProgram:
-    """Core ATen, except that every op with a converter stays whole; nothing to do where all have one.
-
-    (An op that writes in place has no converter, so that it gets here and is made functional.)
-    """
-    modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-    calls = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
-    # Composite ops of complex numbers have no form of their own.
-    plain = {*TABLE, *WITHOUT} if not any(is_complex(fake(n)) for n in calls) else {*TABLE} - COMPOSITE
-    known = plain | {*COMPLEX}
-    if all(str(n.target) in known or str(n.target) in CONTROL for n in calls):
+    """Core ATen without writes in place, except that every op with a converter stays whole; nothing to do where all
+    have one."""
+    if not _without_form(exported)[1]:
         return exported
+    plain = functional(exported)
+    if plain is not None and not _without_form(plain)[1]:
+        return plain
+    known, missing = _without_form(exported)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         decompositions = torch.export.default_decompositions()
@@ -176,10 +174,20 @@ def decomposed(exported: ExportedProgram) -> ExportedProgram:
         try:
             result: ExportedProgram = exported.run_decompositions(decompositions)
         except Exception as e:  # torch's own rewriting may ask for values that only a run has
-            kinds = sorted({called(n.target) for n in calls if str(n.target) not in TABLE})
+            kinds = sorted({called(n.target) for n in missing})
             why = f"torch can't express it by simpler operators: {reason(e)}"
             raise Unsupported([Refusal(", ".join(kinds), why)]) from e
     return result
+
+
+def _without_form(exported: ExportedProgram) -> tuple[set[str], list[torch.fx.Node]]:
+    """The ops that stay whole in this program, and its calls of others."""
+    modules = [m for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    calls = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    # Composite ops of complex numbers have no form of their own.
+    plain = {*TABLE, *WITHOUT} if not any(is_complex(fake(n)) for n in calls) else {*TABLE} - COMPOSITE
+    known = plain | {*COMPLEX}
+    return known, [n for n in calls if str(n.target) not in known and str(n.target) not in CONTROL]
 
 
 def to_program(

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,17 @@ def watched(module: torch.nn.Module) -> Iterator[None]:
         if event == "c_call" and (what := _impure(function)) and (line := _line(frame, files)):
             found[f"{line}: {what}"] = None
 
-    states = {name: (read, read()) for name, read in _generators(module)}
+    # While the forward runs, and no longer: each call of a function is looked at, which takes as long as the call.
     before = sys.getprofile()
-    sys.setprofile(called)
+    begins = module.register_forward_pre_hook(lambda *_: sys.setprofile(called), prepend=True)
+    ends = module.register_forward_hook(lambda *_: _set_profile(before), always_call=True)
+    states = {name: (read, read()) for name, read in _generators(module)}
     try:
         yield
     finally:
-        sys.setprofile(before)
+        begins.remove()
+        ends.remove()
+        _set_profile(before)
     for name, (read, was) in states.items():
         if repr(read()) != repr(was):
             found[f"{name} draws random numbers"] = None
@@ -58,6 +62,27 @@ def watched(module: torch.nn.Module) -> Iterator[None]:
             "it was traced is a constant of the program; pass it as an input",
             stacklevel=2,
         )
+
+
+def unwatched(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The result of one of torch's functions; what happens inside is torch's, and not looked at. (Operators of higher
+    order call the model's own code again.)"""
+    watching = sys.getprofile()
+    if not isinstance(watching, FunctionType) or isinstance(function, torch._ops.HigherOrderOperator):
+        return function(*args, **kwargs)
+    sys.setprofile(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        sys.setprofile(watching)
+
+
+def _set_profile(profile: Any) -> None:
+    """Put back what `sys.getprofile` gave: a Profile of C, such as cProfile's, isn't called but enabled."""
+    if profile is None or callable(profile):
+        sys.setprofile(profile)
+    else:
+        profile.enable()
 
 
 def _impure(function: Any) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from cuvil_hw.frontend.torch.impure import unwatched
+
 
 def is_position(part: Any) -> bool:
     """A single position that is read from a tensor."""
@@ -35,7 +37,7 @@ def assign(x: torch.Tensor, index: tuple[Any, ...], value: Any) -> None:
 
 
 class Positions(TorchFunctionMode):
-    """Takes such assignments over while a model is traced."""
+    """Takes such assignments over while a model is traced, and lets torch's functions run unwatched."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__setitem__ and len(args) == 3:
@@ -43,7 +45,7 @@ class Positions(TorchFunctionMode):
             plain = all(p is None or p is Ellipsis or isinstance(p, int | slice) or is_position(p) for p in index)
             if plain and any(map(is_position, index)):
                 return assign(args[0], index, args[2])
-        return func(*args, **(kwargs or {}))
+        return unwatched(func, args, kwargs or {})
 
 
 __all__ = ["Positions", "assign", "is_position"]

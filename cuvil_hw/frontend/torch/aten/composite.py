@@ -7,6 +7,7 @@ trace that takes as long as the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from cuvil_hw import ops as ew
@@ -18,7 +19,8 @@ from cuvil_hw.ops import norm
 # What needs no converter: their results follow from numbers and are folded, or there is nothing to compute.
 WITHOUT = frozenset(
     """
-    aten._assert_tensor_metadata.default aten.arange.default aten.arange.start aten.arange.start_step aten.eye.default
+    aten._assert_tensor_metadata.default aten.arange.default aten.arange.start aten.arange.start_step
+    aten.empty.memory_format aten.eye.default
     aten.full.default aten.linspace.default aten.ones.default aten.scalar_tensor.default aten.zeros.default
     """.split()
 )
@@ -110,6 +112,20 @@ def ones_like(e: Emitter, *_: Any) -> Value:
 @converts("zeros_like", "new_zeros")
 def zeros_like(e: Emitter, *_: Any) -> Value:
     return e.splat(0, e.out)
+
+
+@converts("fill.Scalar", "fill.Tensor", "zero")
+def fill(e: Emitter, x: Value, value: Value | float | int | bool = 0) -> Value:
+    return e.operand(value, e.out)
+
+
+@converts("meshgrid", "meshgrid.indexing")
+def meshgrid(e: Emitter, parts: Sequence[Value], indexing: str = "ij") -> list[Value]:
+    """Each vector along an axis of its own; "xy" exchanges the first two."""
+    axes = [1, 0, *range(2, len(parts))] if indexing == "xy" and len(parts) > 1 else range(len(parts))
+    shapes = ([-1 if d == axis else 1 for d in range(len(parts))] for axis in axes)
+    made = zip(parts, shapes, e.results, strict=True)
+    return [e.broadcast(e.reshape(v, (prod(e.shape(v)) if n < 0 else n for n in s)), r.shape) for v, s, r in made]
 
 
 @converts("outer")

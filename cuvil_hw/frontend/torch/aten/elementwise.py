@@ -367,7 +367,7 @@ def to_copy(e: Emitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
     return e.cast(x, e.out.dtype) if dtype is not None else x
 
 
-@converts("clone", "alias", "detach", "lift_fresh", "lift_fresh_copy")
+@converts("clone", "alias", "detach", "detach_", "lift_fresh", "lift_fresh_copy")
 def identity(e: Emitter, x: Value, *_: Any) -> Value:
     """Level1 tensors are values: no copies, no memory formats."""
     return x
