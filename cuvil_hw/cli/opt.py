@@ -25,7 +25,7 @@ def run_passes(
         str | None, typer.Option(help="A pipeline by name (--list), or passes: fold,batch-norm,fuse{alone=true}.")
     ] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the IR after every pass below this folder.")] = None,
-    level2: Annotated[bool, typer.Option("--level2", help="The text is level2: check it, don't run passes.")] = False,
+    lowered: Annotated[bool, typer.Option("--lowered", help="The text is level2: check it, run no passes.")] = False,
     interpret: Annotated[
         str | None,
         typer.Option(help="Run this function of level2 text and print what its memories and streams hold."),
@@ -62,9 +62,9 @@ def run_passes(
         return
     if pipeline is not None and passes:
         raise typer.BadParameter("give --pass or --pipeline, not both")
-    if level2 or interpret is not None:
+    if lowered or interpret is not None:
         if passes or pipeline is not None:
-            raise typer.BadParameter("passes are for level1 text; give --pass and --pipeline without --level2")
+            raise typer.BadParameter("passes are for level1 text; give --pass and --pipeline without --lowered")
         text = _level2(_text(file), interpret, arguments or (), constants, blocks, samples)
         if json:
             print_json({"text": text.rstrip("\n")})

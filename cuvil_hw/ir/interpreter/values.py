@@ -51,6 +51,8 @@ def listed(array: Array, kind: Attribute) -> Values:
         if array.dtype != container:
             raise CuvilError(f"level2: a memory of {kind} takes {np.dtype(container)}, not {array.dtype}")
         return list(array.ravel())
+    if array.dtype == dtypes.BF16:  # level2 knows its bits
+        array = array.view(np.int16)
     if array.dtype.kind not in "iub":
         raise CuvilError(f"level2: a memory of {kind} takes integers, not {array.dtype}")
     bits = bits_of(kind)
@@ -69,6 +71,8 @@ def arrayed(values: Values, dtype: str) -> Array:
     if None in values:
         raise Fault(f"element {values.index(None)} was never written")
     container = dtypes.to_numpy(dtype)
+    if dtype == "bf16":
+        return np.array(values, np.int64).astype(np.uint16).view(container)
     if dtypes.is_float(dtype):
         return np.array(values, container)
     flat = np.array(values, np.int64)
