@@ -19,7 +19,7 @@ from cuvil_hw import api
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.contract.device import Loaded
 from cuvil_hw.ir.program import Program, evaluate
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.schedule.space import Choice
 from cuvil_hw.target.profile import load_profile
 from tests.support import device_runner

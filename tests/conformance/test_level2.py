@@ -1,0 +1,124 @@
+"""The interpreter of level2 runs what adapters lower: random graphs and the small networks, on every target.
+
+It shares nothing with renderers and simulators. 500 graphs, on simulators too: python -m tests.support.level2_check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cuvil
+from cuvil_hw import api
+from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.program import evaluate, parse
+from cuvil_hw.runtime import executable
+from cuvil_hw.target.profile import load_profile
+from tests.support.level2_check import TARGETS, TOGETHER, failures
+from tests.support.level2_runner import Interpreted
+from tests.support.small_networks import NETWORKS, Array, Network
+
+pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "ortools")]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["integers", "floats"])
+def test_random_graphs(kind: str, target: str) -> None:
+    assert failures(range(TOGETHER), kind, target, simulate=False) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_graphs_on_interpreter_and_simulator(target: str) -> None:
+    """Of integers all bits; floats as docs/numerics.md allows."""
+    assert failures(range(500, 510), "integers", target, simulate=True) == []
+    assert failures(range(500, 510), "floats", target, simulate=True) == []
+
+
+@contextmanager
+def keeping_modules(target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Interpreted]]:
+    """What a target's adapter lowers meanwhile, interpreted."""
+    kind, found = type(api.adapter_for(load_profile(target), None)), []
+    lower = kind.lower
+
+    def kept(self: Any, design: Any, profile: Any) -> Any:
+        module = lower(self, design, profile)
+        found.append(Interpreted(design.graph, module))
+        return module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "lower", kept)
+        yield found
+
+
+def interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> tuple[cuvil.Executable, Array]:
+    """The program, and what it gives with the interpreter in the device's place."""
+    data = network.data() if network.precision.startswith("int") else None
+    example = torch.zeros(network.shape)
+    with keeping_modules(target, monkeypatch) as made:
+        program = cuvil.compile(network.module(), target, example, data, network.precision)
+    with monkeypatch.context() as patch:
+        patch.setattr(executable, "_load", lambda artifact, interface, folder: made[-1])
+        with cuvil.Executable(program.artifact) as one:
+            return program, one(network.inputs())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.tag)
+def test_small_networks(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        program, got = interpreted(network, target, monkeypatch)
+    except CuvilError as e:
+        pytest.skip(str(e).splitlines()[0])
+    store = ConstantStore()
+    store._arrays.update(program.artifact.constants())
+    meaning = parse(program.ir, store)
+    wanted = np.concatenate([evaluate(meaning, [sample[None]])[0] for sample in network.inputs()])
+    agree(network, got, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tag", ["conv", "residual", "lut", "float"])
+def test_small_networks_on_interpreter_and_simulator(tag: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = next(n for n in NETWORKS if n.tag == tag)
+    program, got = interpreted(network, target, monkeypatch)
+    with program:
+        agree(network, got, program(network.inputs()))
+
+
+def agree(network: Network, got: Array, wanted: Array) -> None:
+    if network.exact:
+        np.testing.assert_array_equal(got, wanted)
+    else:
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+def test_bfloat16_runs_as_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(9, 5).to(torch.bfloat16).eval(), torch.randn(2, 9).to(torch.bfloat16)
+    with keeping_modules("cpu", monkeypatch) as made:
+        program = cuvil.compile(model, "cpu", x[:1])
+    with program:
+        wanted = program(x)
+    monkeypatch.setattr(executable, "_load", lambda artifact, interface, folder: made[-1])
+    with cuvil.Executable(program.artifact) as one:
+        got = one(x)
+    assert torch.equal(torch.as_tensor(got).view(torch.int16), torch.as_tensor(wanted).view(torch.int16))
+
+
+def test_an_interpreter_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Interpreted.run
+
+    def wrong(self: Interpreted, inputs: list[Array]) -> tuple[list[Array], float]:
+        return [a ^ 1 if a.dtype == np.int8 else a for a in run(self, inputs)[0]], 0.0
+
+    monkeypatch.setattr(Interpreted, "run", wrong)
+    assert "the interpreter and their meaning differ" in failures(range(TOGETHER), "integers", "cpu", simulate=False)[0]
