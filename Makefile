@@ -11,7 +11,7 @@ BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: docs site coverage help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -45,6 +45,15 @@ types: $(VENV)/.dev ## mypy --strict
 golden: $(VENV)/.dev ## rewrite tests/golden from what is generated now; read the diff before committing
 	$(BIN)/python -m pytest --update-golden $(ARGS)
 
+docs: docs-ops docs-torch docs-targets site ## rewrite every generated page from its run, then build the site
+
+site: $(VENV)/.dev ## the documentation as a site in out/site; a dead link fails
+	$(BIN)/python tools/site.py out/site
+
+coverage: $(VENV)/.dev ## which lines the tests of the rooms reach (ARGS=tests/passes to choose); conformance left out
+	$(BIN)/python -m pytest -q -n $(or $(JOBS),auto) --dist loadfile --cov=cuvil_hw --cov-report=term --cov-report=html:out/coverage \
+	    $(or $(ARGS),--ignore=tests/conformance --ignore=tests/pynq --ignore=tests/robustness)
+
 docs-ops: $(VENV)/.dev ## rewrite docs/ops.md from a run of ONNX's node tests
 	$(BIN)/python -m pytest tests/conformance/test_onnx_suites.py -q --update-golden -k docs
 
@@ -54,8 +63,8 @@ docs-torch: $(VENV)/.dev ## rewrite docs/torch-ops.md from a run of PyTorch's ow
 docs-targets: $(VENV)/.dev ## rewrite docs/targets.md from a run of small networks on every device
 	$(BIN)/python -m pytest tests/conformance/test_targets.py -q --update-golden
 
-bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios
-	set -e; for bench in benchmarks/*.py; do $(BIN)/python "$$bench"; done
+bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios, benchmarks/history.jsonl keeps them
+	$(BIN)/python tools/bench.py $(ARGS)
 
 captured: $(VENV)/.dev ## change what 500 random functions read from outside; none may be stale (ARGS='--seeds 50')
 	$(BIN)/python -m tests.support.captured_random $(ARGS)

@@ -18,6 +18,12 @@ os.environ["CUVIL_CACHE"] = _CACHE
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 IN_CI = os.environ.get("CI", "").lower() == "true"
+if IN_CI and importlib.util.find_spec("hypothesis") is not None:  # a board has none
+    import hypothesis
+
+    # The same examples on every run, so that a failure is the change's own; elsewhere new ones every time.
+    hypothesis.settings.register_profile("same-examples", derandomize=True, print_blob=True)
+    hypothesis.settings.load_profile("same-examples")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
