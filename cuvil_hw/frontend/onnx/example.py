@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from cuvil_hw.dtypes import is_float
 from cuvil_hw.errors import InputError
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.onnx.node import DTYPES
@@ -37,9 +38,10 @@ def example_shapes(
         arrays = dict(zip(inputs, values, strict=True))
     shapes = {}
     for name, value in arrays.items():
-        array = value.detach().cpu().numpy() if is_tensor(value) else np.asarray(value)
-        wanted = DTYPES.get(inputs[name], "")
-        if array.dtype.kind in "OUS" or (wanted.startswith("f") != (array.dtype.kind == "f") and wanted):
-            raise InputError(f"example_inputs: input {name!r} of {title} is {wanted}, the example is {array.dtype}")
-        shapes[name] = tuple(array.shape)
+        example = value if is_tensor(value) else np.asarray(value)
+        wanted, held = DTYPES.get(inputs[name], ""), str(example.dtype).removeprefix("torch.")
+        bits = wanted == "bf16" and held == "uint16"
+        if held.startswith(("object", "<U", "|S")) or (wanted and is_float(wanted) != ("float" in held or bits)):
+            raise InputError(f"example_inputs: input {name!r} of {title} is {wanted}, the example is {held}")
+        shapes[name] = tuple(example.shape)
     return shapes

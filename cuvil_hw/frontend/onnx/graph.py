@@ -13,7 +13,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.extent import size
-from cuvil_hw.frontend.onnx import control, custom
+from cuvil_hw.frontend.onnx import bfloat, control, custom
 from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_batch
 from cuvil_hw.frontend.onnx.function import body_of, missing, tensor_type
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs, other_batch
@@ -213,7 +213,7 @@ def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
         return custom.convert(n, registered, version)
     convert = CONVERTERS.get((domain, op_type))
     if convert is not None:
-        return convert(n, version)
+        return bfloat.convert(n, version, convert)
     if not domain and op_type == "If":
         return control.if_(n, scope, _run)
     if not domain and op_type == "Loop":

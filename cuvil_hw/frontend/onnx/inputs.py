@@ -111,8 +111,8 @@ def known_inputs(
         if not floats and not all(v == v and lo <= v <= hi and v == int(v) for v in array.reshape(-1).tolist()):
             raise CuvilError(f"{name}: constants[{input_name!r}] has values that {kind.dtype}, its type, doesn't have")
         with np.errstate(over="ignore"):
-            found[input_name] = array.astype(dtypes.to_numpy(kind.dtype))
-        if (np.isinf(found[input_name]) & np.isfinite(array)).any():
+            found[input_name] = dtypes.convert(array, kind.dtype)
+        if (np.isinf(dtypes.numbers(found[input_name])) & np.isfinite(array)).any():
             raise CuvilError(f"{name}: constants[{input_name!r}] has values beyond the range of {kind.dtype}")
     return found
 

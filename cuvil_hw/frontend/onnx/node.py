@@ -26,7 +26,7 @@ from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
 
-# Element types that level1 has; the others (strings, complex, bf16, float8, …) are refused.
+# Element types that level1 has; the others (strings, complex, float8, …) are refused.
 DTYPES: dict[int, str] = {
     getattr(TensorProto, record.onnx): record.name
     for record in map(dtypes.record, (*dtypes.WHOLE, "i4", "u4", "i2", "u2"))
@@ -61,7 +61,9 @@ def decode(tensor: TensorProto) -> tuple[Array, str]:
     except (ValueError, TypeError) as e:
         where = f"constant {tensor.name or 'tensor'!r}"
         raise CuvilError(f"{where}: its data doesn't fit its shape {list(tensor.dims)}: {e}") from e
-    return np.ascontiguousarray(array.astype(dtypes.to_numpy(dtype))).reshape(array.shape), dtype
+    if array.dtype.name == "bfloat16":
+        array = array.view(dtypes.BF16)
+    return np.ascontiguousarray(dtypes.convert(array, dtype)).reshape(array.shape), dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ class Emitter:
 
     def const(self, array: Any, dtype: str, shape: Sequence[int] | None = None) -> Value:
         """A known value. `shape`: its extents, where they may be open dimensions."""
-        data = np.asarray(array, dtypes.to_numpy(dtype))
+        data = dtypes.convert(array, dtype) if dtype == "bf16" else np.asarray(array, dtypes.to_numpy(dtype))
         return Value(TensorType(tuple(shape or data.shape), dtype), data, sizes=arrays.symbolic(array))
 
     def op(self, op: base.Op, values: Sequence[Value], loc: str) -> tuple[Value, ...]:
@@ -221,7 +223,7 @@ class Node:
         array = self.known(i, what) if sizes is None else sizes
         if array.size != 1:
             self.refuse(f"{what}: one value expected, not {array.shape}")
-        return array.item()
+        return dtypes.numbers(array).item()
 
     # attributes
     def attr(self, name: str, default: Any = None) -> Any:

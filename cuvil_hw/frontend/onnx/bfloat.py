@@ -1,0 +1,36 @@
+"""bfloat16: a node is computed in f32 and its results are rounded once, but for what only moves elements, or is one op
+of level1, which does the same by itself and leaves weights as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cuvil_hw.frontend.onnx.elementwise import cast_to
+from cuvil_hw.frontend.onnx.node import Converter, Node, Result, Value
+
+_NATIVE = frozenset(
+    """
+    Cast CastLike BitCast Identity Reshape Transpose Concat Slice Split Squeeze Unsqueeze Flatten Expand Tile Pad Where
+    Gather GatherElements GatherND Shape Size Conv ConvTranspose MatMul MaxPool Relu
+    """.split()
+)
+
+
+def convert(n: Node, version: int, converter: Converter) -> Result:
+    """The node's results by its converter. Raises as that does."""
+    if not any(v is not None and v.dtype == "bf16" for v in n.inputs) or _native(n):
+        return converter(n, version)
+    wide = tuple(cast_to(n, v, "f32") if v is not None and v.dtype == "bf16" else v for v in n.inputs)
+    made = converter(replace(n, inputs=wide), version)
+    if isinstance(made, Value):
+        return _rounded(n, made)
+    return [_rounded(n, v) for v in made]
+
+
+def _native(n: Node) -> bool:
+    plain = n.number("alpha", 1.0) == n.number("beta", 1.0) == 1.0
+    return n.proto.op_type in _NATIVE or (n.proto.op_type == "Gemm" and plain)
+
+
+def _rounded(n: Node, v: Value) -> Value:
+    return cast_to(n, v, "bf16") if v.dtype == "f32" else v
