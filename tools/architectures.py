@@ -170,7 +170,7 @@ def rows(results: Mapping[tuple[str, str], Result]) -> Iterator[list[str]]:
         if r is not None:
             what = "right" if r.good else r.why or "wrong"
             error = "" if r.error is None else f"{r.error:.0e}"
-            yield [r.name, r.route, what, error, f"{r.seconds:.1f}", str(r.programs or "")]
+            yield [r.name, r.route, what, error, f"{r.seconds:.1f}" if r.seconds else "", str(r.programs or "")]
 
 
 def page(results: Mapping[tuple[str, str], Result]) -> str:
@@ -187,7 +187,9 @@ def page(results: Mapping[tuple[str, str], Result]) -> str:
         f"that users take. Of {len(CASES)} runs that it lists, the {len(escaped)} below were made; {good} are right: "
         f"every output within {TOLERANCE:g} (the largest |y - r| / (|r| + largest |r|)), and the model's own outputs "
         "unchanged to the bit. The first call imports, compiles and runs; its processor time is of one run, the C "
-        "compiler's included, on cores that much else was running on.\n\n" + "\n".join(lines) + "\n"
+        "compiler's included, on cores that much else was running on; where it stands empty it wasn't measured.\n\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 
