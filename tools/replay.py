@@ -28,6 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -80,7 +82,7 @@ def replay(
 
     def share(mine: Sequence[Pair], cache: str) -> None:
         argv = [sys.executable, str(ROOT / "tools" / "replay_worker.py"), str(tree)]
-        env = {**os.environ, "CUVIL_CACHE": cache, "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, **plain_arithmetic(), "CUVIL_CACHE": cache}
         pipe = subprocess.PIPE
         with subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, text=True, cwd=cache) as process:
             assert process.stdin is not None
@@ -107,6 +109,18 @@ def replay(
         list(pool.map(lambda mine: share(mine, cache), shares))
     result.seconds = Counter({target: result.seconds[target] for target in dict.fromkeys(t for _, t in pairs)})
     return result
+
+
+def plain_arithmetic() -> dict[str, str]:
+    """Environment in which NumPy, OpenBLAS, PyTorch and the C library compute as on any x86-64 processor: what they do
+    with wider registers rounds otherwise, and testbenches of float programs and tables of functions hold the bits."""
+    return {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())),
+        "OPENBLAS_CORETYPE": "Prescott",
+        "ATEN_CPU_CAPABILITY": "default",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-AVX512F,-FMA,-FMA4",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def written(digests: Digests) -> str:

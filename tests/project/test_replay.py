@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,16 @@ def test_a_revision_is_written_elsewhere(tmp_path: Path) -> None:
     assert (replay.checked_out("HEAD", tmp_path) / "cuvil_hw" / "api.py").is_file()
     with pytest.raises(SystemExit, match="no revision nowhere-to-be-found"):
         replay.checked_out("nowhere-to-be-found", tmp_path)
+
+
+def test_arithmetic_is_that_of_any_processor() -> None:
+    """NumPy says itself that it uses nothing beyond its baseline."""
+    code = "import numpy; print(numpy.show_config(mode='dicts')['SIMD Extensions'].get('found', []))"
+    env = {**os.environ, **replay.plain_arithmetic()}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_differences_say_what_is_new_gone_and_other() -> None:
