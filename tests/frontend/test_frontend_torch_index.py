@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("xdsl")
 
-from cuvil_hw.errors import CuvilError, Unsupported  # noqa: E402
+from cuvil_hw.errors import Unsupported  # noqa: E402
 from tests.support.torch_oracle import check, rand  # noqa: E402
 
 I = torch.tensor([[0, -1], [2, 1]])
@@ -64,21 +64,3 @@ def test_memory_read_by_strides() -> None:
     check(lambda x: (x.transpose(0, 1) + 1).as_strided((2, 3), (1, 2)), rand(4, 6, 2))
     with pytest.raises(Unsupported, match="memory of a tensor that is part of another"):
         check(lambda x: x[1:].as_strided((2, 2), (1, 2)), rand(4, 6))
-
-
-def test_packed_sequences_say_what_to_do() -> None:
-    def packed(x: Any) -> Any:
-        return torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True).data
-
-    class Layer(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.GRU(4, 2, batch_first=True)
-
-        def forward(self, x: Any) -> Any:
-            lengths = torch.tensor([3, 2])
-            return self.layer(torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))[1]
-
-    for f in (packed, Layer()):
-        with pytest.raises(CuvilError, match="give padded tensors, and mask outputs"):
-            check(f, rand(2, 3, 4))

@@ -32,6 +32,7 @@ from cuvil_hw.frontend.torch.functional import functional
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.positions import Positions
+from cuvil_hw.frontend.torch.sequences import Sequences
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.types import TensorType
@@ -93,7 +94,7 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
         for m in twin.modules():
             m.training = False
         trace_loops(list(twin.modules()))
-        with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions():
+        with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions(), Sequences(twin):
             yield twin
         refuse_hidden_state(twin, args, named, changed)
     finally:
@@ -115,7 +116,8 @@ def export_module(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
 def _advice(error: BaseException) -> str:
     """What to do about a trace that failed."""
     raised_in = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-    in_layer = isinstance(error, TypeError) and torch.nn.modules.rnn.__file__ in raised_in
+    lost = isinstance(error, TypeError) or "data-dependent" in str(error)  # batch sizes that nobody knows
+    in_layer = lost and torch.nn.modules.rnn.__file__ in raised_in
     if in_layer or torch.nn.utils.rnn.__file__ in raised_in:
         return PACKED
     return (

@@ -103,6 +103,7 @@ class Walk:
             if self.nodes > MOST_NODES:
                 raise Refused(f"loops unrolled make more than {MOST_NODES:,} nodes")
             e.loc, poisoned = named_location(node) or self.loc, any(v is POISON for v in found)
+            args = packed.with_masks(e, label, args, fake(node))
             if not poisoned and packed_nodes.takes_part(e, label, args):
                 return packed_nodes.convert(e, target, args, fake(node), fold)
             if label in CONTROL and not poisoned:

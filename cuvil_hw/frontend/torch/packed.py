@@ -77,6 +77,15 @@ def is_mask(e: Emitter, value: Any) -> bool:
     return isinstance(value, SSAValue) and e.type(value).dtype == "bool"
 
 
+def with_masks(e: Emitter, label: str, args: list[Any], made: Any) -> list[Any]:
+    """The arguments; a constant mask whose count torch doesn't know is taken as a computed one."""
+    selected = label == INDEX and isinstance(args[0], SSAValue | Packed) and any(map(from_data, made.shape))
+    if not selected and not (label in PUT and isinstance(args[2], Packed)):
+        return args
+    masks = [e.ssa(i) if isinstance(i, torch.Tensor) and i.dtype == torch.bool else i for i in args[1]]
+    return [args[0], masks, *args[2:]]
+
+
 def selects(e: Emitter, label: str, args: Sequence[Any]) -> bool:
     """Whether a node selects by a computed mask."""
     if label in _SELECTS:

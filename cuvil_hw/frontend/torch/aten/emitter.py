@@ -80,7 +80,10 @@ def extents_of(t: torch.Tensor) -> tuple[int, ...]:
     return extents
 
 
-PACKED = "packed sequences have no shape of their own: give padded tensors, and mask outputs behind each length"
+PACKED = (
+    "packed sequences are followed from pack_padded_sequence to pad_packed_sequence in one module, where total_length "
+    "is left out or the steps of what was packed; else give padded tensors, and mask outputs behind each length"
+)
 
 
 def from_data(extent: Any) -> bool:
