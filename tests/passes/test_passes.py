@@ -15,7 +15,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes import batch_norm, dce, decompose, edit, fold, fuse, matmul
-from cuvil_hw.passes.pipeline import PASSES, ProgramPass, parse_passes, run_pipeline
+from cuvil_hw.passes.pipeline import PASSES, ProgramPass, observed, parse_passes, run_pipeline
 from cuvil_hw.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -277,10 +277,12 @@ def test_views_stay_apart_without_prologues() -> None:
 
 
 def test_pipeline_names_an_unknown_pass_and_one_that_breaks_the_ir(monkeypatch: pytest.MonkeyPatch) -> None:
-    b = builder(4)
-    p = b.finish([("y", b.op(ops.Relu(), b.input(0)))])
+    def program() -> Program:
+        b = builder(4)
+        return b.finish([("y", b.op(ops.Relu(), b.input(0)))])
+
     with pytest.raises(CuvilError, match="unknown pass 'vectorise'"):
-        run_pipeline(p, ["vectorise"])
+        run_pipeline(program(), ["vectorise"])
 
     class Spoil(ProgramPass):
         name = "spoil"
@@ -291,7 +293,11 @@ def test_pipeline_names_an_unknown_pass_and_one_that_breaks_the_ir(monkeypatch: 
 
     monkeypatch.setattr("cuvil_hw.passes.pipeline.PASSES", {**PASSES, "spoil": Spoil})
     with pytest.raises(CuvilError, match="pass spoil left invalid IR"):
-        run_pipeline(p, ["spoil"])
+        run_pipeline(program(), ["spoil"])
+    with pytest.raises(CuvilError, match="pass spoil or dce left invalid IR; dump=folder"):
+        run_pipeline(program(), ["spoil", "dce"])
+    with observed(lambda what, module: None), pytest.raises(CuvilError, match="pass spoil left invalid IR"):
+        run_pipeline(program(), ["spoil", "dce"])
 
 
 @pytest.mark.parametrize(
