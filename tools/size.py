@@ -6,6 +6,7 @@ A new adapter, board or language should stay small; this shows whether it does.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,9 @@ def folders(parent: Path) -> list[tuple[str, list[Path]]]:
 BOARD = ("bitstreams", "hw", "hwh", "shell")
 # Files that hold one language; lang.py holds the form of a table and two languages.
 LANGUAGES = ("opencl", "sycl", "cuda", "bang")
-LANG = ROOT / "cuvil_hw" / "render" / "lang.py"
+LANG = ROOT / "cuvil_hw" / "render" / "c" / "lang.py"
+# What names a type of elements: lines that know of it, and of nothing else's kind.
+ELEMENTS = {"f16": r"\bf16\b|\bfloat16\b|\bhalf(_t)?\b", "bf16": r"\bbf16\b|BF16|bfloat|BFloat|BFLOAT"}
 
 
 def languages(path: Path) -> dict[str, int]:
@@ -69,6 +72,16 @@ def beside(title: str, common: int, private: dict[str, int]) -> None:
         print(f"  {'without the board':<24}{sum(apart.values()):>7} lines")
 
 
+def named(pattern: str, paths: list[Path]) -> tuple[int, int]:
+    """Lines with `pattern`, or all lines of a file that is named after it, and the files that have any."""
+    counts = []
+    for path in paths:
+        whole = re.search(pattern, path.stem)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        counts.append(code_lines(path) if whole else sum(bool(re.search(pattern, line)) for line in lines))
+    return sum(counts), sum(map(bool, counts))
+
+
 def main() -> None:
     table("trees", [(name, sources(ROOT / name)) for name in TREES if (ROOT / name).is_dir()])
     table("cuvil_hw, by folder", folders(ROOT / "cuvil_hw"))
@@ -86,6 +99,10 @@ def main() -> None:
             "agilex": sum(map(code_lines, sources(adapters / "agilex"))),
         },
     )
+    print("element types, lines that name one")
+    for dtype, pattern in ELEMENTS.items():
+        lines, files = named(pattern, [p for tree in ("cuvil_hw", "sim", "hls") for p in sources(ROOT / tree)])
+        print(f"  {dtype:<24}{lines:>7} lines {files:>4} files")
     render = sources(ROOT / "cuvil_hw" / "render")
     private = {
         **languages(LANG),

@@ -15,22 +15,27 @@ from cuvil_hw.contract import signature
 from cuvil_hw.contract.device import Array
 from cuvil_hw.frontend.python.load import Arguments, Leaf, Traced, is_array
 from cuvil_hw.ir.program import Program
+from cuvil_hw.runtime.inputs import to_tensor
 
 
 def rebuilt(traced: Traced, outputs: Sequence[Any], arrays: Sequence[Any] | None = None) -> Any:
     """The function's result. `outputs`: the visible outputs of the program, in order; `arrays`: the array arguments of
     the call, of which the result may be one itself."""
-    return pytree.tree_unflatten([_leaf(leaf, outputs, arrays) for leaf in traced.leaves], traced.spec)
+    kept = traced.program.calling.kept_outputs
+    dtypes = [kind.dtype for name, kind in traced.program.outputs if name not in kept]
+    return pytree.tree_unflatten([_leaf(leaf, outputs, dtypes, arrays) for leaf in traced.leaves], traced.spec)
 
 
-def _leaf(leaf: Leaf, outputs: Sequence[Any], arrays: Sequence[Any] | None) -> Any:
+def _leaf(leaf: Leaf, outputs: Sequence[Any], dtypes: Sequence[str], arrays: Sequence[Any] | None) -> Any:
     if leaf.kind == "fixed":
         return leaf.value
     if leaf.given is not None and arrays is not None:
         return arrays[leaf.given]
+    if leaf.kind == "tensor" and isinstance(outputs[leaf.index], torch.Tensor):
+        return outputs[leaf.index]
     array: Array = np.asarray(outputs[leaf.index])
     if leaf.kind == "tensor":
-        return torch.from_numpy(array)
+        return to_tensor(array, dtypes[leaf.index])
     if leaf.kind == "scalar":
         return array[()]
     return array.item() if leaf.kind == "number" else array
