@@ -21,23 +21,19 @@ from cuvil_hw.compile.precision import CONVERT
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
-from cuvil_hw.ops.base import Op, to_json
+from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.integer import Dequantize, Quantize
-from cuvil_hw.passes.affine import ARITHMETIC
-from cuvil_hw.passes.layers import LAYERS, SUMS
 from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise
-from cuvil_hw.runtime.host_work import HostOp, products
+from cuvil_hw.runtime.host_work import HostOp
 from cuvil_hw.types import TensorType
 
 Refuses = Callable[[Op, tuple[TensorType, ...], tuple[TensorType, ...]], str | None]
-# Ops whose work isn't worth speaking of: pulling them to the processor with a refused op costs nothing.
-FREE = frozenset({"reshape", "transpose", "slice", "broadcast_to", "cast"})
 
 
 def can_be_integer(operation: level1.TensorOp) -> bool:
     """Whether quantization may make integers of it."""
     spec = operation.spec
-    return spec.pointwise or spec.moves or spec.monotone != "none" or issubclass(spec, LAYERS + SUMS + ARITHMETIC)
+    return spec.pointwise or spec.moves or spec.monotone != "none" or spec.integer_form != "none"
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def _host_op(where: str, operation: level1.TensorOp, reasons: Mapping[level1.Ten
     op, operands = operation.op, _types(operation.operands)
     size = sum(level1.type_of(r).size for r in operation.results)
     whole = sample_wise(op, [level1.type_of(v) for v in operation.operands if not isinstance(v.owner, level1.ConstOp)])
-    count = products(op.mnemonic, operands, to_json(op), size)
+    count = op.count_products(operands, size)
     return HostOp(where, op.mnemonic, level1.loc_of(operation), reasons.get(operation, ""), count, size, not whole)
 
 
@@ -111,7 +107,8 @@ def _types(values: Sequence[SSAValue]) -> tuple[TensorType, ...]:
 
 
 def _is_free(operation: level1.TensorOp) -> bool:
-    return operation.spec.mnemonic in FREE
+    """Pulling it to the processor with a refused op costs nothing."""
+    return operation.spec.costs_nothing
 
 
 def _before(ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, str]) -> set[level1.TensorOp]:
@@ -135,7 +132,7 @@ def _before(ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, st
 def _moves(operation: level1.TensorOp) -> bool:
     """Only rearranges: between device and processor it is better done by the processor, where the device's kernels can
     then stream."""
-    return operation.spec.mnemonic in ("reshape", "transpose")
+    return operation.spec.is_view and len({t.size for t in _types([*operation.operands, *operation.results])}) == 1
 
 
 def _is_outside(value: SSAValue, done: set[Operation]) -> bool:

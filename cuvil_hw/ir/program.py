@@ -34,10 +34,6 @@ from cuvil_hw.types import TensorType
 Array = npt.NDArray[Any]
 
 
-# Ops whose second operand are indices into the first.
-_INDEXING = (Gather, GatherElements, GatherND, ScatterElements, ScatterND)
-
-
 def _ascending(taken: range) -> tuple[int, int, int]:
     """Start, count and step of the same indices, smallest first."""
     up = taken if taken.step > 0 else taken[::-1]
@@ -137,10 +133,10 @@ class Builder:
 
     def ops(self, op: base.Op, *inputs: SSAValue, loc: str = "") -> tuple[SSAValue, ...]:
         """Append `op` and return all its results. Raises ShapeError."""
-        if self._active is not None and isinstance(op, _INDEXING) and not self._known_inside(op, inputs):
+        if self._active is not None and op.takes_indices and not self._known_inside(op, inputs):
             inputs = (inputs[0], self._harmless(inputs[1], loc), *inputs[2:])
         results = self._append(op, inputs, loc)
-        if isinstance(op, _INDEXING):
+        if op.takes_indices:
             self._want_inside(op, level1.type_of(inputs[0]).shape, inputs[1])
         return results
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -17,9 +17,11 @@ import numpy.typing as npt
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Tensor, cast
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
+Splat = Callable[[int], Any]
 
 # The largest tensor that a program computes or takes: whatever a model's file asks for, it is refused before memory is
 # taken for it.
@@ -51,6 +53,15 @@ class Op:
     pointwise: ClassVar[bool] = False  # elementwise, and the same function at every index: a table can stand for it
     moves: ClassVar[bool] = False  # its result holds elements of its operands as they are, at other places
     by_bits: ClassVar[bool] = False  # looks at bits alone: takes bf16 as it is, not as the f32 of the same value
+    is_view: ClassVar[bool] = False  # its one operand's elements, all of them and no others, at other places
+    takes_indices: ClassVar[bool] = False  # its second operand holds indices into the first
+    is_linear: ClassVar[bool] = False  # sum or difference of its operands, or a multiple of one by a constant other
+    scales_scores: ClassVar[bool] = False  # may scale or mask what a softmax takes, and stays float before one
+    costs_nothing: ClassVar[bool] = False  # no work worth speaking of: it goes where its neighbour has to run
+    # What quantization makes integers of beside tables and what is monotone: sums of products with weights, sums over
+    # windows and axes, sums and products of two tensors.
+    integer_form: ClassVar[Literal["none", "layer", "sum", "arithmetic"]] = "none"
+    layer_axis: ClassVar[int] = -1  # of a layer's result: the dimension along which its weights differ
     # Operands that can be quantized before the op, instead of its result after it, with the same outcome: it only moves
     # their elements, or chooses by size. Such an op takes integers, too.
     monotone: ClassVar[Literal["none", "first", "all"]] = "none"
@@ -74,6 +85,40 @@ class Op:
     def decompose(self, emit: Emit, *values: Any) -> Any:
         """The op as smaller ops: `emit.op(op, *values)` gives a value; returns the result value (or a tuple)."""
         raise NotImplementedError(f"{type(self).__name__} has no decomposition")
+
+    def accumulator(self) -> str:
+        """The integer type in which it sums, as its attribute `acc` says; "" for none."""
+        return str(getattr(self, "acc", ""))
+
+    def with_accumulator(self, dtype: str) -> Op:
+        """The same op, summing in another type."""
+        changed: dict[str, Any] = {"acc": dtype}
+        return replace(self, **changed)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        """All values that the op on integers in `ranges` can give, and that its accumulator holds meanwhile. None:
+        not known, so whatever the result's type has. Asked where all operands are integers, of which there is one.
+        """
+        match self.monotone:
+            case "first":
+                return ranges[0]
+            case "all":
+                return ranges[0].join(*ranges[1:])
+        return None
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        """Multiplications (steps down trees) for results of `size` elements; 0 for ops that aren't layers."""
+        return 0
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        """Whether the result is the first operand as it is; asked where both have one type. `splat(n)`: the one value
+        of all elements of operand n, None where there is none or it isn't known."""
+        return False
+
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        """The dimension of the result that dimension `axis` of the first operand has become; None for none or unknown.
+        Asked of ops that are monotone."""
+        return None
 
     def fail(self, message: str) -> ShapeError:
         """The error to raise from `infer`."""

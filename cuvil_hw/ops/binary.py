@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,8 +11,9 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.expr.nodes import Expr, Tensor, binary, cast, const, select, unary
 from cuvil_hw.expr.scalar import on_arrays
-from cuvil_hw.ops.base import Array, Op
+from cuvil_hw.ops.base import Array, Op, Splat
 from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.ops.nn import checked, largest
 from cuvil_hw.types import TensorType
 
@@ -56,6 +58,8 @@ class _Ring(_Binary):
     integer type, wide enough by interval analysis (OverflowError from `evaluate` if not)."""
 
     operator: ClassVar[str]
+    is_linear = scales_scores = True
+    integer_form = "arithmetic"
     acc: str = ""
 
     def check(self, dtype: str) -> None:
@@ -78,12 +82,26 @@ class _Ring(_Binary):
         return Tensor(kind, lambda *i: binary(self.operator, cast(a[i], kind.dtype), cast(b[i], kind.dtype)))
 
 
+def is_zero(value: Any | None, dtype: str, negative: bool) -> bool:
+    """0; of floats the zero that a sum isn't changed by: −0.0 + 0.0 is 0.0, −0.0 + −0.0 isn't."""
+    return (
+        value is not None and bool(value == 0) and (not dtypes.is_float(dtype) or bool(np.signbit(value)) is negative)
+    )
+
+
 @dataclass(frozen=True)
 class Add(_Ring):
     """a + b."""
 
     mnemonic = "add"
     operator = "add"
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return is_zero(splat(1), types[1].dtype, negative=True)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        a, b = ranges
+        return (a + b).join(a, b) if self.acc else None
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,13 @@ class Sub(_Ring):
     mnemonic = "sub"
     operator = "sub"
 
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return is_zero(splat(1), types[1].dtype, negative=False)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        a, b = ranges
+        return (a - b).join(a, b) if self.acc else None
+
 
 @dataclass(frozen=True)
 class Mul(_Ring):
@@ -101,12 +126,20 @@ class Mul(_Ring):
     mnemonic = "mul"
     operator = "mul"
 
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return bool(splat(1) == 1)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        a, b = ranges
+        return (a * b).join(a, b) if self.acc else None
+
 
 @dataclass(frozen=True)
 class Div(_Binary):
     """a / b. Floats: IEEE. Integers: towards zero; x / 0 = 0, lowest / -1 = lowest."""
 
     mnemonic, takes = "div", "wrapping"
+    is_linear = scales_scores = True
 
     def function(self, a: Array, b: Array) -> Any:
         if np.issubdtype(a.dtype, np.floating):
@@ -119,6 +152,9 @@ class Div(_Binary):
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("div", a, b) if dtypes.is_float(a.dtype) else guarded("div", a, b, unary("neg", a))
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return bool(splat(1) == 1)
 
 
 def _not_minus_one(b: Array) -> Array:
@@ -178,6 +214,7 @@ class Minimum(_Binary):
     """The smaller; NaN if either is NaN."""
 
     mnemonic, monotone = "minimum", "all"
+    scales_scores = True
 
     def function(self, a: Array, b: Array) -> Any:
         return np.minimum(a, b)
@@ -185,18 +222,27 @@ class Minimum(_Binary):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("min", a, b)
 
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        a, b = ranges
+        return Interval(min(a.lo, b.lo), min(a.hi, b.hi))
+
 
 @dataclass(frozen=True)
 class Maximum(_Binary):
     """The larger; NaN if either is NaN."""
 
     mnemonic, monotone = "maximum", "all"
+    scales_scores = True
 
     def function(self, a: Array, b: Array) -> Any:
         return np.maximum(a, b)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return binary("max", a, b)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        a, b = ranges
+        return Interval(max(a.lo, b.lo), max(a.hi, b.hi))
 
 
 @dataclass(frozen=True)
@@ -364,6 +410,7 @@ class Where(Op):
     mnemonic: ClassVar[str] = "where"
     elementwise: ClassVar[bool] = True
     by_bits: ClassVar[bool] = True
+    scales_scores = True
 
     def infer(self, cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
         check_dtype(self, "bool", cond.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,8 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.expr.nodes import Expr, Tensor, binary, bitcast, cast, const, select, unary
 from cuvil_hw.expr.scalar import on_arrays
-from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.ops.base import Array, Op, Splat, container
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.types import TensorType
 
 
@@ -95,6 +97,7 @@ class Neg(_Plain):
     """-x; the lowest integer stays itself."""
 
     mnemonic, takes = "neg", "wrapping"
+    is_linear = scales_scores = True
     operator = "neg"
 
 
@@ -252,6 +255,12 @@ class Relu(_Unary):
     def scalar(self, x: Expr) -> Expr:
         return binary("max", x, 0)
 
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        return axis
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        return ranges[0].within(0, max(ranges[0].hi, 0))
+
 
 @dataclass(frozen=True)
 class Clamp(_Unary):
@@ -259,6 +268,7 @@ class Clamp(_Unary):
     and leave at least one value of the type."""
 
     mnemonic, takes, monotone = "clamp", "number", "first"
+    scales_scores = True
     lo: float = -math.inf
     hi: float = math.inf
 
@@ -287,6 +297,13 @@ class Clamp(_Unary):
         lo, hi = self.bounds(x.dtype)
         x = x if self.lo == -math.inf else binary("max", x, lo)
         return x if self.hi == math.inf else binary("min", x, hi)
+
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        return axis
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        lo, hi = self.bounds(types[0].dtype)
+        return ranges[0].within(int(lo), int(hi))
 
 
 @dataclass(frozen=True)
@@ -358,12 +375,20 @@ class Cast(Op):
 
     mnemonic: ClassVar[str] = "cast"
     elementwise: ClassVar[bool] = True
+    costs_nothing = scales_scores = True
     dtype: str
 
     def infer(self, x: TensorType) -> TensorType:
         known = self.dtype == "bool" or dtypes.is_float(self.dtype) or dtypes.is_int(self.dtype)
         self.want(known, f"unknown dtype {self.dtype!r}")
         return x.with_dtype(self.dtype)
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return True
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        full = Interval.of(self.dtype)
+        return ranges[0] if full.lo <= ranges[0].lo and ranges[0].hi <= full.hi else None
 
     def evaluate(self, x: Array) -> Array:
         if self.dtype == "bool":

@@ -61,6 +61,7 @@ class GatherElements(Op):
 
     mnemonic: ClassVar[str] = "gather_elements"
     moves, monotone = True, "first"
+    takes_indices = True
     axis: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
@@ -91,6 +92,7 @@ class GatherND(Op):
 
     mnemonic: ClassVar[str] = "gather_nd"
     moves, monotone = True, "first"
+    takes_indices = True
     batch_dims: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
@@ -164,6 +166,7 @@ class ScatterElements(_Scatter):
     """x with updates[i…] put at i… with indices[i…] in place of the index along `axis`."""
 
     mnemonic: ClassVar[str] = "scatter_elements"
+    takes_indices = True
     axis: int = 0
 
     def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
@@ -201,6 +204,7 @@ class ScatterND(_Scatter):
     """x with updates[i…, s…] put at [indices[i…, 0], indices[i…, 1], …, s…]."""
 
     mnemonic: ClassVar[str] = "scatter_nd"
+    takes_indices = True
 
     def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
         self.check(x, indices, updates)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.expr.nodes import Expr, Tensor, binary, cast, const, lookup, saturate, select, unary
 from cuvil_hw.ops.base import Array, Op, container
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.ops.rounding import MODES, NEAREST, round_expr, rounded, shift_expr, shifted
 from cuvil_hw.types import TensorType
 
@@ -221,6 +223,13 @@ class Rescale(_PerChannel):
         floors = {(end * m + c >> s, s > 0) for m, s, c in set(self.channels) for end in ends}
         return any(low < lo or low + rest > hi for low, rest in floors)
 
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        ends = []  # it is monotone in x for each channel
+        for m, s, c in set(self.channels):
+            one = replace(self, multiplier=(m,), shift=(s,), offset=(c,))
+            ends += [int(v) for v in one.evaluate(np.asarray([ranges[0].lo, ranges[0].hi], np.int64))]
+        return Interval(min(ends), max(ends))
+
     def evaluate(self, x: Array) -> Array:
         m, s, c = (along(v, x.ndim, self.axis, "i64") for v in (self.multiplier, self.shift, self.offset))
         v = (x.astype(np.int64) - self.input_zp) * m + c
@@ -292,6 +301,11 @@ class Lut(Op):
         vlo, vhi = dtypes.int_range(self.dtype)
         self.want(all(vlo <= v <= vhi for v in self.values), f"values outside {self.dtype}")
         return x.with_dtype(self.dtype)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        first = dtypes.int_range(types[0].dtype)[0]
+        part = self.values[ranges[0].lo - first : ranges[0].hi - first + 1]
+        return Interval(min(part), max(part))
 
     def evaluate(self, x: Array) -> Array:
         lo, _ = dtypes.int_range("bool" if x.dtype == np.bool_ else f"i{(len(self.values) - 1).bit_length()}")

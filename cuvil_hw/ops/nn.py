@@ -27,6 +27,7 @@ from cuvil_hw.expr.nodes import (
 )
 from cuvil_hw.ops.base import Array, Op, container
 from cuvil_hw.ops.elementwise import work_dtype, working
+from cuvil_hw.ops.interval import Interval, window_bounds
 from cuvil_hw.types import TensorType
 
 
@@ -132,6 +133,7 @@ class Conv(_Window):
     """
 
     mnemonic: ClassVar[str] = "conv"
+    integer_form, layer_axis = "layer", 1
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -152,6 +154,9 @@ class Conv(_Window):
         self.want(len(self.w_zp) in (1, w.shape[0]), f"{len(self.w_zp)} weight zero points for {w.shape[0]} channels")
         out = self.extents(x.shape[2:], w.shape[2:], self.strides, self.pads, self.dilations)
         return TensorType((x.shape[0], w.shape[0], *out), dtype)
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        return size * prod(types[1].shape[1:])
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
         dtype = x.dtype
@@ -231,6 +236,7 @@ class Linear(Op):
     """
 
     mnemonic: ClassVar[str] = "linear"
+    integer_form = "layer"
     x_zp: int = 0
     w_zp: tuple[int, ...] = (0,)
     acc: str = ""
@@ -241,6 +247,9 @@ class Linear(Op):
         self.want(b is None or b.shape == w.shape[:1], "bias must have one value per output feature")
         self.want(len(self.w_zp) in (1, w.shape[0]), f"{len(self.w_zp)} weight zero points for {w.shape[0]} features")
         return TensorType((*x.shape[:-1], w.shape[0]), dtype)
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        return size * types[1].shape[1]
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
         dtype = x.dtype
@@ -288,6 +297,9 @@ class MaxPool(_Window):
         self.want(bad is None, f"a window covers only padding along spatial dimension {bad}; make the pads smaller")
         return TensorType((*x.shape[:2], *out), x.dtype)
 
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        return axis if axis < 2 else None
+
     def evaluate(self, x: Array) -> Array:
         view = windows(x, self.kernel, self.strides, self.pads, self.dilations, lowest(dtypes.from_numpy(x.dtype)))
         return np.asarray(view.max(axis=tuple(range(2 + len(self.kernel), view.ndim))))
@@ -322,6 +334,9 @@ class SumPool(_Window):
         out = self.extents(x.shape[2:], self.kernel, self.strides, self.pads, self.dilations)
         return TensorType((*x.shape[:2], *out), self.acc)
 
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        return window_bounds(ranges[0], self.x_zp, prod(self.kernel))
+
     def evaluate(self, x: Array) -> Array:
         view = windows(x.astype(np.int64) - self.x_zp, self.kernel, self.strides, self.pads, self.dilations, 0)
         return checked(self, view.sum(axis=tuple(range(2 + len(self.kernel), view.ndim))), self.acc)
@@ -346,6 +361,7 @@ class AvgPool(_Window):
     never the last `extra` cells of each end pad (they exist only because of ceil_mode); `divisor` > 0 overrides it."""
 
     mnemonic: ClassVar[str] = "avg_pool"
+    integer_form = "sum"
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]

@@ -29,6 +29,7 @@ from cuvil_hw.extent.size import broadcast
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
 from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
+from cuvil_hw.ops.interval import Interval, window_bounds
 from cuvil_hw.ops.nn import checked, contract, largest, lowest, product, result_dtype
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.types import TensorType
@@ -129,12 +130,16 @@ class ReduceSum(_Accumulated):
     """Sum; 0 of nothing."""
 
     mnemonic, kind = "reduce_sum", "sum"
+    integer_form = "sum"
 
     def neutral(self, dtype: str) -> float | int:
         return 0
 
     def fold(self, x: Array) -> Any:
         return x.sum(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval | None:
+        return window_bounds(ranges[0], 0, prod(types[0].shape[a] for a in self.axes)) if self.acc else None
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,7 @@ class ReduceMean(_Reduction):
     """Sum divided by the count, floats; NaN of nothing."""
 
     mnemonic, kind, takes = "reduce_mean", "sum", "float"
+    integer_form = "sum"
 
     def neutral(self, dtype: str) -> float | int:
         return 0
@@ -327,6 +333,7 @@ class MatMul(Op):
     """
 
     mnemonic: ClassVar[str] = "mat_mul"
+    integer_form = "layer"
     x_zp: int = 0
     w_zp: tuple[int, ...] = (0,)
     acc: str = ""
@@ -341,6 +348,9 @@ class MatMul(Op):
         dtype = result_dtype(self, a, b, None, self.acc)
         self.want(len(self.w_zp) in (1, b.shape[-1]), f"{len(self.w_zp)} zero points for {b.shape[-1]} columns")
         return TensorType((*lead, a.shape[-2], b.shape[-1]), dtype)
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        return size * types[0].shape[-1]
 
     def evaluate(self, a: Array, b: Array) -> Array:
         if self.acc:

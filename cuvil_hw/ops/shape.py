@@ -12,7 +12,8 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.expr.nodes import Expr, Tensor, all_of, binary, cast, const, index, inside, select
 from cuvil_hw.extent.size import stretches
-from cuvil_hw.ops.base import Array, Op, ShapeError
+from cuvil_hw.ops.base import Array, Op, ShapeError, Splat
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.types import TensorType
 
 
@@ -22,12 +23,21 @@ class Reshape(Op):
 
     mnemonic: ClassVar[str] = "reshape"
     moves, monotone = True, "first"
+    is_view = costs_nothing = True
     shape: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
         self.want(all(e >= 0 for e in self.shape), f"negative extent in {self.shape}")
         self.want(prod(self.shape) == x.size, f"{x} has {x.size} elements, shape {self.shape} has {prod(self.shape)}")
         return x.with_shape(self.shape)
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return True
+
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        before = prod(x.shape[:axis])
+        found = (d for d, n in enumerate(self.shape) if prod(self.shape[:d]) == before and n == x.shape[axis])
+        return next(found, None)
 
     def evaluate(self, x: Array) -> Array:
         return x.reshape(self.shape)
@@ -57,6 +67,7 @@ class Transpose(Op):
 
     mnemonic: ClassVar[str] = "transpose"
     moves, monotone = True, "first"
+    is_view = costs_nothing = True
     perm: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -65,6 +76,12 @@ class Transpose(Op):
             f"perm {self.perm} isn't a permutation of the {x.rank} dimensions of {x}",
         )
         return x.with_shape(tuple(x.shape[p] for p in self.perm))
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return self.perm == tuple(range(len(self.perm)))
+
+    def axis_after(self, axis: int, x: TensorType) -> int | None:
+        return self.perm.index(axis)
 
     def evaluate(self, x: Array) -> Array:
         return x.transpose(self.perm)
@@ -81,6 +98,7 @@ class Slice(Op):
 
     mnemonic: ClassVar[str] = "slice"
     moves, monotone = True, "first"
+    costs_nothing = True
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
@@ -96,6 +114,9 @@ class Slice(Op):
             fits = 0 <= start < x.shape[d] and 0 <= last < x.shape[d]
             self.want(size == 0 or fits, f"dimension {d}: elements {start}…{last} of {x.shape[d]}")
         return x.with_shape(self.sizes)
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return all(step == 1 for step in self.steps)
 
     def evaluate(self, x: Array) -> Array:
         cuts = []
@@ -152,6 +173,13 @@ class Pad(Op):
 
     def fill(self, dtype: str) -> float | int:
         return self.value if dtypes.is_float(dtype) else int(self.value)
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return not any(self.pads)
+
+    def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
+        value = int(self.value) if self.mode == "constant" else ranges[0].lo
+        return ranges[0].join(Interval(value, value))
 
     def evaluate(self, x: Array) -> Array:
         widths = list(zip(*self.sides(x.ndim), strict=True))
@@ -211,6 +239,9 @@ class Concat(Op):
     def rest(self, x: TensorType) -> tuple[int, ...]:
         return x.shape[: self.axis] + x.shape[self.axis + 1 :] if x.rank > self.axis else (-1,)
 
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return len(types) == 1
+
     def evaluate(self, *xs: Array) -> Array:
         return np.concatenate(xs, axis=self.axis)
 
@@ -241,6 +272,7 @@ class BroadcastTo(Op):
 
     mnemonic: ClassVar[str] = "broadcast_to"
     moves, monotone = True, "first"
+    is_view = costs_nothing = True
     shape: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -248,6 +280,9 @@ class BroadcastTo(Op):
         fits = len(tail) == x.rank and all(stretches(e, to) for e, to in zip(x.shape, tail, strict=True))
         self.want(fits and all(e >= 0 for e in self.shape), f"{x} doesn't broadcast to {self.shape}")
         return x.with_shape(self.shape)
+
+    def is_identity(self, types: Sequence[TensorType], splat: Splat) -> bool:
+        return True
 
     def evaluate(self, x: Array) -> Array:
         return np.broadcast_to(x, self.shape)
@@ -270,6 +305,7 @@ class Gather(Op):
 
     mnemonic: ClassVar[str] = "gather"
     moves, monotone = True, "first"
+    takes_indices = True
     axis: int = 0
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:

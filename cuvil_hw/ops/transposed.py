@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product as cartesian
 from math import prod
@@ -71,6 +72,9 @@ class ConvTranspose(Op):
         fits = all(e > 0 for e in x.shape[2:]) and all(e >= 0 for e in extents)
         self.want(fits, f"pads {self.pads} cut more than there is of {x}")
         return TensorType((x.shape[0], out, *extents), x.dtype)
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        return types[0].size * prod(types[1].shape[1:])
 
     def evaluate(self, x: Array, w: Array, b: Array | None = None) -> Array:
         kind = TensorType(x.shape, dtypes.from_numpy(x.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,6 +41,9 @@ class TreeWalk(Op):
         self.want(roots.rank == 1 and roots.dtype == "i64", f"roots are {roots}, must be i64 (T,)")
         self.want(self.depth >= 0, f"depth {self.depth}")
         return TensorType((x.shape[0], roots.shape[0]), "i64")
+
+    def count_products(self, types: Sequence[TensorType], size: int) -> int:
+        return 10 * size * self.depth
 
     def evaluate(
         self, x: Array, feature: Array, threshold: Array, yes: Array, no: Array, nan_yes: Array, roots: Array

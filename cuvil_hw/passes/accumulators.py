@@ -9,35 +9,28 @@ before.
 
 from __future__ import annotations
 
-from dataclasses import replace as with_fields
-
-import numpy as np
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Op, ShapeError
-from cuvil_hw.ops.binary import Add, Maximum, Minimum, Mul, Sub
-from cuvil_hw.ops.elementwise import Cast, Clamp, Relu
-from cuvil_hw.ops.integer import Lut, Rescale
-from cuvil_hw.ops.nn import Conv, Linear, MaxPool, SumPool
-from cuvil_hw.ops.reduce import MatMul, ReduceMax, ReduceMin, ReduceSum
-from cuvil_hw.ops.shape import BroadcastTo, Concat, Gather, Pad, Reshape, Slice, Transpose
+from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.interval import Interval
+from cuvil_hw.ops.nn import Conv, Linear
+from cuvil_hw.ops.reduce import MatMul
 from cuvil_hw.passes.edit import const_array, insert, mnemonic, replace, walk
 from cuvil_hw.passes.layers import layer_bounds
-from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator, window_bounds
+from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, accumulator
 
 Ranges = dict[SSAValue, Interval]
-_SAME = (Reshape, Transpose, Slice, BroadcastTo, Gather, MaxPool, ReduceMax, ReduceMin)
-_WITH_ACC = (Conv, Linear, MatMul, SumPool, ReduceSum, Add, Sub, Mul)
 
 
 def run(program: Program) -> None:
     known: Ranges = {}
     for operation in walk(program.block):
         op = operation.op
-        if isinstance(op, _WITH_ACC) and op.acc:
+        if op.accumulator():
             narrow(program, operation, op, known)
         elif len(operation.results) == 1 and dtypes.is_int(level1.type_of(operation.results[0]).dtype):
             known[operation.results[0]] = after(program, operation, known)
@@ -54,71 +47,27 @@ def interval(program: Program, value: SSAValue, known: Ranges) -> Interval:
 
 
 def after(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
-    """The range of the result of an integer op without accumulator."""
-    full = Interval.of(level1.type_of(operation.results[0]).dtype)
-    if not operation.operands or not dtypes.is_int(level1.type_of(operation.operands[0]).dtype):
-        return full
-    x = interval(program, operation.operands[0], known)
-    match operation.op:
-        case op if isinstance(op, _SAME):
-            return x
-        case Clamp() as op:
-            lo, hi = op.bounds(level1.type_of(operation.operands[0]).dtype)
-            return x.within(int(lo), int(hi))
-        case Relu():
-            return x.within(0, max(x.hi, 0))
-        case Pad(mode=mode, value=value):
-            return x.join(Interval(int(value), int(value))) if mode == "constant" else x
-        case Concat():
-            return x.join(*(interval(program, v, known) for v in operation.operands[1:]))
-        case Maximum() | Minimum() as op:
-            y = interval(program, operation.operands[1], known)
-            pick = max if isinstance(op, Maximum) else min
-            return Interval(pick(x.lo, y.lo), pick(x.hi, y.hi))
-        case Lut(values=values):
-            offset = Interval.of(level1.type_of(operation.operands[0]).dtype).lo
-            part = values[x.lo - offset : x.hi - offset + 1]
-            return Interval(min(part), max(part))
-        case Rescale() as op:
-            return rescaled(op, x)
-        case Cast():
-            return x if full.lo <= x.lo and x.hi <= full.hi else full
-    return full
-
-
-def rescaled(op: Rescale, x: Interval) -> Interval:
-    """What a rescale makes of x: it is monotone in x for each channel."""
-    ends = []
-    for m, s, c in set(op.channels):
-        one = with_fields(op, multiplier=(m,), shift=(s,), offset=(c,))
-        ends += [int(v) for v in one.evaluate(np.asarray([x.lo, x.hi], np.int64))]
-    return Interval(min(ends), max(ends))
+    """The range of the result of an integer op, and of its accumulator if it has one."""
+    types, ranges = list(map(level1.type_of, operation.operands)), []
+    if types and all(dtypes.is_int(t.dtype) for t in types):
+        ranges = [interval(program, v, known) for v in operation.operands]
+    found = operation.op.value_range(types, ranges) if ranges else None
+    return Interval.of(level1.type_of(operation.results[0]).dtype) if found is None else found
 
 
 def bounds(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
     """Every value that the accumulator can hold while the op runs."""
-    ranges = [interval(program, v, known) for v in operation.operands]
     op = operation.op
-    match op:
-        case Conv() | Linear() | MatMul():
-            weights = const_array(program, operation.operands[1])
-            bias = const_array(program, operation.operands[2]) if len(operation.operands) > 2 else None
-            if bias is None and len(operation.operands) > 2:
-                unknown = ranges[2]
-                inner = layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, None, shape(operation, 1))
-                return inner + Interval(min(unknown.lo, 0), max(unknown.hi, 0))
-            return layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, bias, shape(operation, 1))
-        case SumPool():
-            return window_bounds(ranges[0], op.x_zp, int(np.prod(op.kernel)))
-        case ReduceSum():
-            return window_bounds(ranges[0], 0, int(np.prod([shape(operation, 0)[a] for a in op.axes])))
-        case Add():
-            return (ranges[0] + ranges[1]).join(*ranges)
-        case Sub():
-            return (ranges[0] - ranges[1]).join(*ranges)
-        case Mul():
-            return (ranges[0] * ranges[1]).join(*ranges)
-    raise AssertionError(f"{mnemonic(operation)} has no accumulator")
+    if not isinstance(op, Conv | Linear | MatMul):
+        return after(program, operation, known)
+    ranges = [interval(program, v, known) for v in operation.operands]
+    weights = const_array(program, operation.operands[1])
+    bias = const_array(program, operation.operands[2]) if len(operation.operands) > 2 else None
+    if bias is None and len(operation.operands) > 2:
+        unknown = ranges[2]
+        inner = layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, None, shape(operation, 1))
+        return inner + Interval(min(unknown.lo, 0), max(unknown.hi, 0))
+    return layer_bounds(op, ranges[0], op.x_zp, weights, ranges[1], op.w_zp, bias, shape(operation, 1))
 
 
 def shape(operation: level1.TensorOp, i: int) -> tuple[int, ...]:
@@ -127,7 +76,6 @@ def shape(operation: level1.TensorOp, i: int) -> tuple[int, ...]:
 
 def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) -> None:
     """Give `operation` its narrowest accumulator, its constant bias the same type, and its readers what they expect."""
-    assert isinstance(op, _WITH_ACC)
     found = bounds(program, operation, known)
     operands = list(operation.operands)
     put = insert(program, operation)
@@ -135,15 +83,15 @@ def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) 
     if len(operands) > 2 and bias is None:
         known[operation.results[0]] = found
         return
-    old = op.acc
+    old = op.accumulator()
     if wraps(operation, old, found):
         known[operation.results[0]] = Interval.of(old)
         return
-    limit = MAX_SUM_BITS if isinstance(op, Add | Sub | Mul) else MAX_ACCUMULATOR_BITS
+    limit = MAX_SUM_BITS if op.integer_form == "arithmetic" else MAX_ACCUMULATOR_BITS
     acc = readable(operation.results[0], accumulator(found, level1.loc_of(operation), limit))
     if bias is not None and acc != old:
         operands[2] = put.const(bias, acc)
-    new = operation.results[0] if acc == old else put.op(with_fields(op, acc=acc), *operands)
+    new = operation.results[0] if acc == old else put.op(op.with_accumulator(acc), *operands)
     known[new] = found
     if acc == old:
         return

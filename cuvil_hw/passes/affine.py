@@ -28,15 +28,14 @@ from cuvil_hw.ops.activation import LeakyRelu
 from cuvil_hw.ops.binary import Add, Div, Maximum, Mul, Sub
 from cuvil_hw.ops.elementwise import Neg
 from cuvil_hw.ops.integer import Quantize, Rescale
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.ops.rounding import TRANSLATES
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes.edit import Array, Inserter, insert, owner, producer, replace, static_array
-from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, Interval, accumulator
+from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, accumulator
 from cuvil_hw.passes.quantize.requantize import Channel, Exact, allowed, exact, guard_bits, refused, requantize
 from cuvil_hw.passes.real import Real, quantizer, real
 
-ARITHMETIC = (Add, Sub, Mul)  # with an integer form
-LINEAR = (Add, Sub, Mul, Div, Neg)
 MAX_OPS = 64  # of one sum
 FRACTION = 16  # bits of a factor beyond those of the tensor that it multiplies
 MAX_FRACTIONS = 4096  # different factors whose fractions are looked for
@@ -71,7 +70,7 @@ def combine(program: Program, operation: level1.TensorOp) -> bool:
     """quantize of a sum."""
     q = quantizer(operation)
     inner = owner(operation.operands[0]) if q is not None else None
-    if q is None or not isinstance(inner, level1.TensorOp) or not issubclass(inner.spec, LINEAR):
+    if q is None or not isinstance(inner, level1.TensorOp) or not inner.spec.is_linear:
         return False
     found = linear(program, operation.operands[0])
     if found is None:

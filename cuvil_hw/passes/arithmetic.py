@@ -12,9 +12,10 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.binary import Mul
 from cuvil_hw.ops.integer import Dequantize, Rescale
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.passes.batch_norm import per_channel
 from cuvil_hw.passes.edit import insert, mnemonic, replace, users
-from cuvil_hw.passes.quantize.arithmetic import Interval, accumulator
+from cuvil_hw.passes.quantize.arithmetic import accumulator
 from cuvil_hw.passes.real import quantizer, real
 
 

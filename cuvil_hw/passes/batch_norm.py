@@ -93,7 +93,7 @@ def affine(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def channel_axis(layer: level1.TensorOp) -> int:
-    return 1 if mnemonic(layer) == "conv" else level1.type_of(layer.results[0]).rank - 1
+    return layer.spec.layer_axis % level1.type_of(layer.results[0]).rank
 
 
 def per_channel(program: Program, value: SSAValue, axis: int, shape: tuple[int, ...]) -> Array | None:

@@ -14,6 +14,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
+from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -27,6 +28,11 @@ def spec(operation: Operation | None) -> base.Op | None:
 def mnemonic(operation: Operation | None) -> str:
     """`conv` for `cuvil.level1.conv`; empty for anything that isn't a tensor op."""
     return operation.name.removeprefix(level1.PREFIX) if isinstance(operation, level1.TensorOp) else ""
+
+
+def integer_form(operation: Operation | None) -> str:
+    """What quantization makes of it, see `ops.base.Op`."""
+    return operation.spec.integer_form if isinstance(operation, level1.TensorOp) else "none"
 
 
 def owner(value: SSAValue) -> Operation | None:
@@ -62,10 +68,9 @@ def const_array(program: Program, value: SSAValue) -> Array | None:
 
 
 def splat_of(program: Program, value: SSAValue) -> Any | None:
-    """The one value of every element of a const (also seen through broadcast_to and reshape); else None."""
+    """The one value of every element of a const (also seen through views); else None."""
     operation = owner(value)
-    while mnemonic(operation) in ("broadcast_to", "reshape"):
-        assert operation is not None
+    while isinstance(operation, level1.TensorOp) and operation.spec.is_view:
         operation = owner(operation.operands[0])
     if not isinstance(operation, level1.ConstOp):
         return None
@@ -78,9 +83,6 @@ def splat_of(program: Program, value: SSAValue) -> Any | None:
     return array.flat[0]
 
 
-STATIC = frozenset({"broadcast_to", "reshape", "transpose", "dequantize"})
-
-
 def static_array(program: Program, value: SSAValue, limit: int = 1 << 22) -> Array | None:
     """The array that `value` always has, when it is a const seen through views and dequantize and has ≤ `limit`
     elements."""
@@ -89,8 +91,10 @@ def static_array(program: Program, value: SSAValue, limit: int = 1 << 22) -> Arr
     array = const_array(program, value)
     if array is not None:
         return array
-    operation = producer(value, *STATIC)
-    if operation is None:
+    operation = owner(value)
+    if not isinstance(operation, level1.TensorOp):
+        return None
+    if not operation.spec.is_view and not isinstance(operation.op, Dequantize):
         return None
     inner = static_array(program, operation.operands[0], limit)
     return None if inner is None else base.evaluate(operation.op, [inner])[0]

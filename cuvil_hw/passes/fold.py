@@ -13,11 +13,10 @@ from __future__ import annotations
 import numpy as np
 from xdsl.ir import SSAValue
 
-from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
-from cuvil_hw.ops.shape import Pad, Reshape, Slice, Transpose
+from cuvil_hw.ops.shape import Reshape, Transpose
 from cuvil_hw.passes import dce
 from cuvil_hw.passes.edit import Array, const_array, insert, mnemonic, producer, replace, splat_of, until_stable
 
@@ -72,7 +71,8 @@ def identity(program: Program, operation: level1.TensorOp) -> bool:
     x = operation.operands[0]
     same = x.type == operation.results[0].type
     name, op = mnemonic(operation), operation.op
-    if same and useless(program, operation, op):
+    types = [level1.type_of(v) for v in operation.operands]
+    if same and op.is_identity(types, lambda n: splat_of(program, operation.operands[n])):
         replace(operation, x)
         return True
     inner = producer(x, name)
@@ -93,38 +93,3 @@ def moves_only_ones(shape: tuple[int, ...], perm: tuple[int, ...]) -> bool:
     """The order of all extents other than 1 stays, so the bytes do."""
     real = [p for p in perm if shape[p] != 1]
     return real == sorted(real)
-
-
-def useless(program: Program, operation: level1.TensorOp, op: base.Op) -> bool:
-    """The op returns its first operand, whose type is that of the result."""
-    match mnemonic(operation):
-        case "reshape" | "broadcast_to" | "cast":
-            return True
-        case "transpose":
-            return isinstance(op, Transpose) and op.perm == tuple(range(len(op.perm)))
-        case "pad":
-            return isinstance(op, Pad) and not any(op.pads)
-        case "slice":
-            return isinstance(op, Slice) and all(step == 1 for step in op.steps)
-        case "concat":
-            return len(operation.operands) == 1
-        case "add":
-            return is_zero(program, operation, negative=True)
-        case "sub":
-            return is_zero(program, operation, negative=False)
-        case "mul" | "div":
-            return is_splat(program, operation, 1)
-    return False
-
-
-def is_zero(program: Program, operation: level1.TensorOp, negative: bool) -> bool:
-    """The second operand is 0; of floats the zero that changes nothing: −0.0 + 0.0 is 0.0, −0.0 + −0.0 isn't."""
-    value = splat_of(program, operation.operands[1])
-    if value is None or value != 0:
-        return False
-    return not dtypes.is_float(level1.type_of(operation.operands[1]).dtype) or bool(np.signbit(value)) is negative
-
-
-def is_splat(program: Program, operation: level1.TensorOp, number: int) -> bool:
-    value = splat_of(program, operation.operands[1])
-    return value is not None and bool(value == number)

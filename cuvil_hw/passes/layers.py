@@ -19,15 +19,14 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Array
 from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.integer import Dequantize
+from cuvil_hw.ops.interval import Interval, window_bounds
 from cuvil_hw.ops.nn import AvgPool, Conv, Linear, SumPool
 from cuvil_hw.ops.reduce import MatMul, ReduceMean, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
 from cuvil_hw.passes.edit import const_array, insert, replace, static_array
-from cuvil_hw.passes.quantize.arithmetic import Interval, accumulator, dot_bounds, window_bounds
+from cuvil_hw.passes.quantize.arithmetic import accumulator, dot_bounds
 from cuvil_hw.passes.real import Real, real
 
-LAYERS = (Conv, Linear, MatMul)  # with an integer form
-SUMS = (AvgPool, ReduceMean, ReduceSum)
 MAX_OPERAND_BITS = 24
 WIDE_BIAS = 31  # bits of a bias that sums may be widened for
 F32_STEP, ON_GRID = 2.0**-23, 2.0**-20  # relative and absolute distance from a grid that is f32's or noise
@@ -37,7 +36,7 @@ SAME_SCALE = 1e-5  # relative: scales are stored as f32, their product was round
 def layer(program: Program, operation: level1.TensorOp) -> bool:
     """conv, linear, mat_mul of quantized x and w."""
     op = operation.op
-    if not isinstance(op, LAYERS) or op.acc:
+    if not isinstance(op, Conv | Linear | MatMul) or op.acc:
         return False
     x, w = real(operation.operands[0]), real(operation.operands[1])
     if x is None or w is None or not x.per_tensor or max(x.bits, w.bits) > MAX_OPERAND_BITS:
@@ -68,7 +67,7 @@ def layer(program: Program, operation: level1.TensorOp) -> bool:
     operands = [x.q, w.q] if bias is None else [x.q, w.q, put.const(bias, acc)]
     result = put.op(with_fields(op, x_zp=x.zero[0], w_zp=zeros, acc=acc), *operands)
     values = tuple(float(s) for s in (scale[:1] if (scale == scale[0]).all() else scale))
-    axis = 1 if isinstance(op, Conv) else level1.type_of(result).rank - 1
+    axis = op.layer_axis % level1.type_of(result).rank
     y = put.op(Dequantize(values, (0,), axis), result)
     if apart is not None:
         spread = np.asarray(apart, np.float32).reshape([-1 if d == axis else 1 for d in range(level1.type_of(y).rank)])
@@ -112,7 +111,7 @@ def integer_bias(program: Program, value: SSAValue, scale: Array) -> Array | Non
 def average(program: Program, operation: level1.TensorOp) -> bool:
     """avg_pool and means over spatial dimensions as integer window sums; other means and sums as reduce_sum."""
     op = operation.op
-    if not isinstance(op, SUMS):
+    if not isinstance(op, AvgPool | ReduceMean | ReduceSum):
         return False
     x = real(operation.operands[0])
     if x is None or not x.per_tensor or x.bits > MAX_OPERAND_BITS or (isinstance(op, ReduceSum) and op.acc):

@@ -20,9 +20,8 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.elementwise import Clamp, Relu
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.ops.nn import MaxPool
 from cuvil_hw.ops.reduce import ArgMax, ArgMin
-from cuvil_hw.ops.shape import Pad, Reshape, Transpose
+from cuvil_hw.ops.shape import Pad
 from cuvil_hw.passes.edit import Inserter, insert, owner, replace, users
 from cuvil_hw.passes.real import Real, quantizer, real
 
@@ -135,16 +134,4 @@ def channel_after(op: Op, x: Real) -> int | None:
     """The axis along which the parameters of x vary after `op`; None when they can't be told apart any more."""
     if x.per_tensor:
         return x.axis
-    match op:
-        case Relu() | Clamp():
-            return x.axis
-        case Transpose(perm=perm):
-            return perm.index(x.axis)
-        case Reshape(shape=shape):
-            before = math.prod(x.type.shape[: x.axis])
-            for d, extent in enumerate(shape):
-                if math.prod(shape[:d]) == before and extent == x.type.shape[x.axis]:
-                    return d
-        case MaxPool() if x.axis < 2:
-            return x.axis
-    return None
+    return op.axis_after(x.axis, x.type)

@@ -9,8 +9,8 @@ from xdsl.ir import Operation, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.ops.interval import Interval
 from cuvil_hw.passes.edit import producer, spec
-from cuvil_hw.passes.quantize.arithmetic import Interval
 from cuvil_hw.types import TensorType
 
 

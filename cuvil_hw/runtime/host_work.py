@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.types import TensorType
 
 ORIGIN = "analytic (NumPy on {}, a factor of a few either way)"
-# Layers: what one has a device for.
-HEAVY = frozenset({"conv", "conv_transposed", "linear", "mat_mul", "tree_walk"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +62,6 @@ class HostOp:
         return self.products / core.products + self.elements / core.elements + (core.call if self.alone else 0.0)
 
 
-def products(name: str, operands: Sequence[TensorType], attrs: Mapping[str, Any], size: int) -> int:
-    """Multiplications (steps down trees) for a result of `size` elements; 0 for ops that aren't layers."""
-    if name in ("conv", "linear") and len(operands) > 1:
-        return size * math.prod(operands[1].shape[1:])
-    if name == "mat_mul":
-        return size * operands[0].shape[-1]
-    return 10 * size * int(attrs.get("depth", 1)) if name == "tree_walk" else size if name in HEAVY else 0
-
-
 def entries(ops: Iterable[HostOp], host: str) -> list[dict[str, Any]]:
     """For a report, in order."""
     return [
@@ -87,7 +74,7 @@ def warnings(ops: Iterable[HostOp], host: str) -> list[str]:
     """One for each reason for which layers aren't on the device, naming them."""
     found: dict[str, list[HostOp]] = {}
     for o in ops:
-        if o.op in HEAVY:
+        if o.products:  # a layer, which one has a device for
             found.setdefault(o.why, []).append(o)
     return [
         f"{len(layers)} layer{'s' if len(layers) > 1 else ''} on the processor, not on the device: "

@@ -19,7 +19,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.accumulators import bounds
-from cuvil_hw.passes.edit import const_array, mnemonic, static_array
+from cuvil_hw.passes.edit import const_array, integer_form, mnemonic, static_array
 from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Range, Statistics, numbered
 from cuvil_hw.passes.real import real
@@ -107,7 +107,7 @@ def _f16(program: Program, ranges: Mapping[SSAValue, Range]) -> Iterator[Hazard]
 def _biases(program: Program, ranges: Mapping[SSAValue, Range]) -> Iterator[Hazard]:
     """Biases of a float model that int8 quantization can't hold in int32 on the scale of input times weight."""
     for operation in program.block.ops:
-        if mnemonic(operation) not in ("conv", "linear") or len(operation.operands) < 3:
+        if integer_form(operation) != "layer" or len(operation.operands) < 3:
             continue
         w, b = const_array(program, operation.operands[1]), const_array(program, operation.operands[2])
         if w is None or b is None or not w.size or not (np.isfinite(w).all() and np.isfinite(b).all()):
@@ -154,7 +154,7 @@ def _stored(program: Program) -> Iterator[Hazard]:
 
 def _stored_biases(program: Program) -> Iterator[Hazard]:
     for operation in program.block.ops:
-        if mnemonic(operation) not in ("conv", "linear") or len(operation.operands) < 3:
+        if integer_form(operation) != "layer" or len(operation.operands) < 3:
             continue
         x, w = (real(v) for v in operation.operands[:2])
         bias = static_array(program, operation.operands[2])

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ops.interval import Interval
 
 Array = npt.NDArray[Any]
 MAX_ACCUMULATOR_BITS = 48  # of sums of products
 MAX_SUM_BITS = 62  # of sums of a few terms, which are only shifted then
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """All integers from `lo` to `hi`."""
-
-    lo: int
-    hi: int
-
-    @staticmethod
-    def of(dtype: str) -> Interval:
-        return Interval(*dtypes.int_range(dtype))
-
-    def join(self, *others: Interval) -> Interval:
-        return Interval(min((self.lo, *(o.lo for o in others))), max((self.hi, *(o.hi for o in others))))
-
-    def within(self, lo: int, hi: int) -> Interval:
-        """Values after saturation to [lo, hi]."""
-        return Interval(min(max(self.lo, lo), hi), min(max(self.hi, lo), hi))
-
-    def __add__(self, other: Interval) -> Interval:
-        return Interval(self.lo + other.lo, self.hi + other.hi)
-
-    def __sub__(self, other: Interval) -> Interval:
-        return Interval(self.lo - other.hi, self.hi - other.lo)
-
-    def __mul__(self, other: Interval) -> Interval:
-        ends = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
-        return Interval(min(ends), max(ends))
 
 
 def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Array | None) -> Interval:
@@ -76,12 +46,6 @@ def dot_bounds(x: Interval, x_zp: int, w: Array, w_zp: Sequence[int], bias: Arra
         Interval(int(centred.min()), int(centred.max())),
     ]
     return sums.join(*operands)
-
-
-def window_bounds(x: Interval, x_zp: int, count: int) -> Interval:
-    """Every partial sum of up to `count` terms x - x_zp, and the operands."""
-    centred = Interval(x.lo - x_zp, x.hi - x_zp)
-    return Interval(min(centred.lo, 0) * count, max(centred.hi, 0) * count).join(x, Interval(x_zp, x_zp), centred)
 
 
 def accumulator(bounds: Interval, layer: str, limit: int = MAX_ACCUMULATOR_BITS) -> str:

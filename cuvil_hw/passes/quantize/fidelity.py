@@ -23,7 +23,6 @@ from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, Values, numbered
 from cuvil_hw.passes.quantize.ptq import Placed
 from cuvil_hw.runtime.evaluation import POOR_DB, Noise, Reference, is_scores, lost
-from cuvil_hw.runtime.host_work import products
 
 Array = npt.NDArray[Any]
 ORIGIN = "simulated (meaning in NumPy, calibration data)"
@@ -92,7 +91,7 @@ def work(program: Program) -> int:
     for o in program.block.ops:
         if isinstance(o, level1.TensorOp):
             size = sum(level1.type_of(r).size for r in o.results)
-            total += size + products(o.spec.mnemonic, [level1.type_of(v) for v in o.operands], {}, size)
+            total += size + o.op.count_products([level1.type_of(v) for v in o.operands], size)
     return total
 
 

@@ -25,11 +25,10 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.elementwise import Relu
 from cuvil_hw.ops.integer import Dequantize, Quantize
 from cuvil_hw.ops.reduce import ArgMax, ArgMin
-from cuvil_hw.ops.shape import Reshape, Transpose
-from cuvil_hw.passes.affine import ARITHMETIC
 from cuvil_hw.passes.edit import (
     const_array,
     insert,
+    integer_form,
     is_const,
     mnemonic,
     owner,
@@ -40,7 +39,6 @@ from cuvil_hw.passes.edit import (
     static_array,
     users,
 )
-from cuvil_hw.passes.layers import LAYERS, SUMS
 from cuvil_hw.passes.move import is_monotone, keeps_range
 from cuvil_hw.passes.quantize.calibrate import Range, Statistics, digest, numbered
 from cuvil_hw.passes.quantize.scores import scores
@@ -77,7 +75,7 @@ def place(program: Program, stats: Statistics, scheme: Scheme) -> Placed:
     found = {o: v for o, v in table_inputs(copy, is_wide(scheme)).items() if o not in kept}
     placed = _Placement(copy, scheme, {matching[v]: r for v, r in ranges.items()}, found, kept)
     wanted = placed.values_to_quantize()
-    layers = [o for o in copy.block.ops if isinstance(spec(o), LAYERS) and placed.supported(o)]
+    layers = [o for o in copy.block.ops if integer_form(o) == "layer" and placed.supported(o)]
     for value, full in wanted.items():
         placed.place(value, full)
     for operation in layers:
@@ -112,7 +110,7 @@ def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[s
 def layer_weights(program: Program) -> Iterator[tuple[Operation, npt.NDArray[Any]]]:
     """Every constant factor of the layers, one for each operand."""
     for operation in program.block.ops:
-        if isinstance(spec(operation), LAYERS):
+        if integer_form(operation) == "layer":
             for value in operation.operands[:2]:
                 weights = const_array(program, value)
                 if weights is not None:
@@ -148,7 +146,7 @@ def table_inputs(program: Program, wide: bool) -> dict[Operation, SSAValue]:
     `wide`: activations have too many bits to index a table directly."""
     found: dict[Operation, SSAValue] = {}
     for operation in program.block.ops:
-        if not fits(operation) or (wide and isinstance(spec(operation), ARITHMETIC)):
+        if not fits(operation) or (wide and integer_form(operation) == "arithmetic"):
             continue
         computed = [v for v in operation.operands if splat_of(program, v) is None]
         indices = {found.get(v.owner, v) if isinstance(v.owner, Operation) else v for v in computed}
@@ -189,13 +187,13 @@ class _Placement:
             return False
         if not operation.results or level1.type_of(operation.results[0]).dtype != "f32":
             return isinstance(op, ArgMax | ArgMin)
-        if isinstance(op, LAYERS):
+        if integer_form(operation) == "layer":
             w = operation.operands[1]
             bias = operation.operands[2:]
             return (is_const(w) or static_array(self.program, w) is None) and all(is_const(v) for v in bias)
-        if isinstance(op, ARITHMETIC):
+        if integer_form(operation) == "arithmetic":
             return not all(static_array(self.program, v) is not None for v in operation.operands)
-        return isinstance(op, SUMS) or self.tabled(operation)
+        return integer_form(operation) == "sum" or self.tabled(operation)
 
     def follows(self, operation: Operation | None) -> bool:
         """Quantize can climb over it."""
@@ -240,9 +238,9 @@ class _Placement:
         """No integer arithmetic reads `value`, and a layer's sums give it exactly: narrowing them would only lose
         bits."""
         operation = owner(value)
-        while operation is not None and isinstance(spec(operation), Relu | Reshape | Transpose):
+        while isinstance(operation, level1.TensorOp) and (operation.spec.is_view or isinstance(operation.op, Relu)):
             operation = owner(operation.operands[0])
-        return isinstance(self.scheme, Int8) and isinstance(spec(operation), LAYERS)
+        return isinstance(self.scheme, Int8) and integer_form(operation) == "layer"
 
     def inside_table(self, value: SSAValue) -> bool:
         """A table computes `value` and only that same table reads it."""
@@ -279,7 +277,7 @@ class _Placement:
         readers = list(self.readers(value))
         maker = self.maker(value)
         inner = self.is_inner(maker)
-        if isinstance(spec(maker), LAYERS):
+        if integer_form(maker) == "layer":
             inner = not any(map(self.tabled, readers)) and all(
                 self.is_inner(second) for first in readers if first.results for second in self.readers(first.results[0])
             )
@@ -294,7 +292,7 @@ class _Placement:
         return operation
 
     def is_inner(self, operation: Operation | None) -> bool:
-        return self.tabled(operation) or isinstance(spec(operation), ARITHMETIC)
+        return self.tabled(operation) or integer_form(operation) == "arithmetic"
 
     def readers(self, value: SSAValue) -> Iterator[Operation]:
         """What reads `value`, looked at through what only moves it."""

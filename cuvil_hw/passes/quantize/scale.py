@@ -19,10 +19,8 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.binary import Add, Div, Mul, Sub
 from cuvil_hw.ops.nn import Conv, Linear
-from cuvil_hw.ops.shape import BroadcastTo, Pad
-from cuvil_hw.passes.edit import owner, spec, static_array
+from cuvil_hw.passes.edit import owner, static_array
 
 Array = npt.NDArray[Any]
 LEAST, MOST = 0.03, 50.0  # root mean square of a first layer's products that goes unmentioned
@@ -58,7 +56,7 @@ class Scale:
     def __init__(self, program: Program) -> None:
         self._inputs: dict[SSAValue, tuple[str, object]] = dict(zip(program.block.args, program.inputs, strict=True))
         normed: Mapping[SSAValue, float] = program.notes.get("norms", {})
-        layers = [o for o in program.block.ops if isinstance(o, level1.TensorOp) and issubclass(o.spec, Conv | Linear)]
+        layers = [o for o in program.block.ops if isinstance(o, level1.TensorOp) and isinstance(o.op, Conv | Linear)]
         results = {o.results[0] for o in program.block.ops if o.results}
         self._norms = {v: wanted for v, wanted in normed.items() if v in results}
         self._bias: dict[SSAValue, Array] = {}
@@ -68,7 +66,7 @@ class Scale:
             bias = static_array(program, layer.operands[2]) if len(layer.operands) > 2 else np.zeros(1)
             kind = level1.type_of(layer.results[0])
             if source in self._inputs and bias is not None and dtypes.is_float(kind.dtype):
-                axis = 1 if isinstance(layer.op, Conv) else kind.rank - 1
+                axis = layer.spec.layer_axis % kind.rank
                 self._bias[layer.results[0]] = bias.reshape([-1 if d == axis else 1 for d in range(kind.rank)])
                 self._given[layer.results[0]] = self._inputs[source][0]
         self._seen: dict[SSAValue, _Seen] = {}
@@ -112,9 +110,9 @@ class Scale:
 def _input_of(program: Program, value: SSAValue) -> SSAValue:
     """The value that `value` is, up to its place, scale and offset."""
     while (operation := owner(value)) is not None and isinstance(operation, level1.TensorOp):
-        if operation.spec.moves or isinstance(operation.op, Pad | BroadcastTo):
+        if operation.spec.moves:
             value = operation.operands[0]
-        elif isinstance(spec(operation), Add | Sub | Mul | Div):
+        elif operation.spec.is_linear:
             computed = [v for v in operation.operands if static_array(program, v) is None]
             if len(computed) != 1:
                 break

@@ -14,14 +14,8 @@ from xdsl.ir import Operation
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.base import Op
-from cuvil_hw.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub, Where
-from cuvil_hw.ops.elementwise import Cast, Clamp, Neg
 from cuvil_hw.ops.reduce import LogSoftmax, ReduceMax, ReduceMin, Softmax
-from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes.edit import users
-
-STAYS: tuple[type[Op], ...] = (Add, Sub, Mul, Div, Neg, Where, Maximum, Minimum, Clamp, Cast, BroadcastTo)
 
 
 def scores(program: Program) -> frozenset[Operation]:
@@ -35,7 +29,7 @@ def scores(program: Program) -> frozenset[Operation]:
         floats = any(dtypes.is_float(level1.type_of(r).dtype) for r in operation.results)
         if not floats or (_is_extreme(operation) and readers <= tests):
             tests.add(operation)
-        elif issubclass(operation.spec, STAYS) or operation.spec.moves:
+        elif operation.spec.scales_scores or operation.spec.moves:
             rest = {u for u in readers if u not in found and not _is_softmax(u)}
             if len(rest) < len(readers) and rest <= tests:
                 found |= {operation, *filter(_is_extreme, rest)}
