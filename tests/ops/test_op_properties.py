@@ -14,7 +14,7 @@ from cuvil_hw import dtypes, ops
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.ops.base import Op, registry
 from cuvil_hw.ops.interval import Interval
-from cuvil_hw.passes import run_pipeline
+from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.types import TensorType
 
 
