@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import cuvil
 from cuvil_hw import api
@@ -25,6 +26,18 @@ from tests.support.level2_runner import Interpreted
 from tests.support.small_networks import NETWORKS, Array, Network
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "ortools")]
+
+
+def digits() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(),
+        nn.Conv2d(8, 16, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+# The others are slow: importing and calibrating them for each target is.
+QUICK = ("conv", "depthwise", "residual", "lut", "argmax", "float in the middle", "float", "digits")
+MODELS = (*NETWORKS, Network("digits", "scans of digits: convolutions, pools, a classifier", digits, (1, 1, 8, 8)))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -70,7 +83,9 @@ def interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n.tag)
+@pytest.mark.parametrize(
+    "network", [pytest.param(n, id=n.tag, marks=() if n.tag in QUICK else pytest.mark.slow) for n in MODELS]
+)
 def test_small_networks(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         program, got = interpreted(network, target, monkeypatch)
@@ -86,9 +101,9 @@ def test_small_networks(network: Network, target: str, monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("tag", ["conv", "residual", "lut", "float"])
+@pytest.mark.parametrize("tag", ["conv", "residual", "lut", "float", "digits"])
 def test_small_networks_on_interpreter_and_simulator(tag: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = next(n for n in NETWORKS if n.tag == tag)
+    network = next(n for n in MODELS if n.tag == tag)
     program, got = interpreted(network, target, monkeypatch)
     with program:
         agree(network, got, program(network.inputs()))
