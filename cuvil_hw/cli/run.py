@@ -87,6 +87,8 @@ def _write(path: Path, outputs: dict[str, np.ndarray[Any, Any]]) -> None:
     from cuvil_hw.report.file import write_bytes
 
     buffer = io.BytesIO()
+    # A .npy file has no bfloat16: its bits, as inputs may be given.
+    outputs = {n: a.view(np.uint16) if a.dtype.name == "bfloat16" else a for n, a in outputs.items()}
     if path.suffix == ".npz":
         np.savez(buffer, **outputs)  # type: ignore[arg-type]
     elif len(outputs) == 1:

@@ -72,7 +72,7 @@ def test_what_has_no_figure_is_refused(monkeypatch: pytest.MonkeyPatch, column: 
     monkeypatch.setattr(scalar, "SCALARS", without)
     assert callable(price)
     target = {"cpu": "a CPU", "gpu": "a GPU", "mlu": "an MLU", "cores": "an FPGA's floats"}[column]
-    with pytest.raises(CuvilError, match=f"operator 'atan' has no '{column}' in the table .* which {target} needs"):
+    with pytest.raises(CuvilError, match=f"operator 'atan' has no '{column}' in its table .* which {target} needs"):
         price(kernel)
 
 

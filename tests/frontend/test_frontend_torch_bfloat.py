@@ -130,6 +130,23 @@ def test_without_ml_dtypes_callers_get_the_bits(monkeypatch: pytest.MonkeyPatch)
         np.testing.assert_array_equal(got, bits(module(x)))
 
 
+class Counter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((3,), 0.5).bfloat16())
+
+    def forward(self, x: Any) -> Any:
+        self.total += x
+        return self.total * 2
+
+
+def test_state() -> None:
+    module, x = Counter(), rand(3).bfloat16()
+    with cuvil.compile(module, "cpu", example_inputs=x) as program:
+        for _ in range(3):
+            assert torch.equal(program(x), module(x))
+
+
 def test_saved_and_loaded(tmp_path: Any) -> None:
     torch.manual_seed(4)
     module, x = torch.nn.Linear(6, 3).bfloat16(), rand(2, 6).bfloat16()

@@ -24,7 +24,7 @@ from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (f
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
 from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
-from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, type_of_tensor
+from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, array_of, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.errors import called, quiet, raised_at, reason
@@ -328,7 +328,7 @@ def _outputs(
         if user:
             leaves.append(Leaf(name))
         elif spec.kind in _CHANGES:
-            array = initial[spec.target].contiguous().numpy()
+            array = array_of(initial[spec.target])
             states.append(State(source, name, store.add(array, dtypes.from_numpy(array.dtype))))
         else:
             writes.append(Write(source, name))

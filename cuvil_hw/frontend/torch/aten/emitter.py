@@ -66,6 +66,13 @@ def type_of_tensor(t: torch.Tensor) -> TensorType:
     return TensorType(extents_of(t), dtype_name(t.dtype))
 
 
+def array_of(t: torch.Tensor) -> Any:
+    """A tensor in the container of its dtype."""
+    held = t.detach().cpu().contiguous()
+    bits = held.dtype == torch.bfloat16  # which NumPy lacks
+    return held.view(torch.int16).numpy().view(dtypes.BF16) if bits else held.numpy()
+
+
 def extents_of(t: torch.Tensor) -> tuple[int, ...]:
     """Raises Refused for dynamic ones."""
     extents = tuple(getattr(t, "extents", t.shape))
@@ -123,9 +130,7 @@ class Emitter:
         if not isinstance(v, torch.Tensor):
             return v
         if id(v) not in self.emitted:
-            held = v.detach().cpu().contiguous()
-            bits = held.dtype == torch.bfloat16  # which NumPy lacks
-            array = held.view(torch.int16).numpy().view(dtypes.BF16) if bits else held.numpy()
+            array = array_of(v)
             value = self.builder.const(array, dtype_name(v.dtype), loc=self.labels.get(id(v), ""))
             self.emitted[id(v)] = (v, value)  # holds the tensor: an id is only unique while its object lives
         return self.emitted[id(v)][1]
