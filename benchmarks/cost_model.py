@@ -26,12 +26,12 @@ import numpy as np
 
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis import cost, fold
+from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes.pipeline import run_pipeline
-from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.types import TensorType
 
 FILE = "wa_hls4ml_search_2024_results_resource.csv"
@@ -72,18 +72,16 @@ def stage(row: Row) -> Stage:
     return classify(kernel_graph(program).kernels[0])
 
 
-def equivalent(s: Stage, row: Row) -> Schedule | None:
+def equivalent(s: Stage, row: Row) -> Folding | None:
     """The folding with as many multipliers, as square as possible; None when ours has none with that number."""
     wanted = row.d_in * row.d_out / row.rf
     multiplier = "dsp" if row.bits >= FIRST_DSP_BITS else "lut"
     found = [
-        schedule
-        for schedule in fold.schedules(s, FABRIC.floats)
-        if schedule.stage("w") == "bram"
-        and schedule.option("multiplier") == multiplier
-        and schedule.tile("o", "unroll") * schedule.tile("c", "unroll") == wanted
+        f
+        for f in fold.foldings(s, FABRIC.floats)
+        if f.memory == "bram" and f.multiplier == multiplier and f.pe * f.simd == wanted
     ]
-    return min(found, key=lambda f: abs(f.tile("o", "unroll") - f.tile("c", "unroll")), default=None)
+    return min(found, key=lambda f: abs(f.pe - f.simd), default=None)
 
 
 def compare(path: Path) -> tuple[dict[str, list[tuple[float, float]]], int]:
@@ -92,12 +90,12 @@ def compare(path: Path) -> tuple[dict[str, list[tuple[float, float]]], int]:
     without = 0
     for row in rows(path):
         s = stage(row)
-        schedule = equivalent(s, row)
-        if schedule is None:
+        folding = equivalent(s, row)
+        if folding is None:
             without += 1
             continue
-        cycles = float(cost.cycles(s, schedule, FABRIC.floats))
-        use = {**cost.resources(s, schedule, FABRIC).axes(FABRIC), "cycles": cycles}
+        cycles = float(cost.cycles(folding, FABRIC.floats))
+        use = {**cost.resources(folding, FABRIC).axes(FABRIC), "cycles": cycles}
         for name in QUANTITIES:
             pairs[name].append((use[name], row.measured[name]))
     return pairs, without

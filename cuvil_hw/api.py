@@ -10,7 +10,7 @@ from typing import Any
 
 from xdsl.context import Context
 
-from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights, OwnPasses
+from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures, OwnPasses
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
@@ -40,7 +40,7 @@ from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
-from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
+from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals
 from cuvil_hw.target.opt_level import at_level, level_of, searches
 from cuvil_hw.target.profile import Profile, builtin_profiles, load_profile
 from cuvil_hw.types import TensorType
@@ -227,14 +227,13 @@ def compile_program(
     step("fuse layers")
     graph = fuse(parts.core, adapter, level_of(profile) > 0)
     step("propose schedules")
-    kernels = propose(graph, adapter, profile)
-    overhead = adapter.overhead(graph, profile)
+    proposals = propose(graph, adapter, profile)
     expected, fits = golden(parts.core), False
     while not fits:
         step("choose schedules")
-        choice = choose(kernels, profile, overhead)
+        choice = choose(proposals, profile)
         step("plan memory")
-        design = plan_memory(graph, choice, overhead, adapter, profile)
+        design = plan_memory(graph, choice, proposals, adapter.alignment, profile)
         step("lower")
         module = adapter.lower(design, profile)
         observe("lower", module)
@@ -243,7 +242,7 @@ def compile_program(
         step("write sources")
         plan = adapter.plan(module, design, profile, expected)
         measured = measure(adapter, plan, profile)
-        kernels, choice, fits = corrected(kernels, choice, measured, profile.axes)
+        proposals, choice, fits = corrected(proposals, choice, measured, profile.axes)
         design = replace(design, choice=choice)
     program.notes["measured"] = measured.notes
     step("build")
@@ -301,53 +300,55 @@ def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
     return kernel_graph(core)
 
 
-def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> tuple[KernelChoices, ...]:
-    """Every schedule that the adapter offers for each kernel, with its cost."""
-    return tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, adapter, profile)) for k in graph.kernels)
+def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> Proposals:
+    """Every form that the adapter offers for each kernel, with its cost."""
+    offer = adapter.offer(graph, profile)
+    if len(offer.forms) != len(graph.kernels):
+        raise CuvilError(f"adapter {profile.adapter} offers for {len(offer.forms)} of {len(graph.kernels)} kernels")
+    named = zip(graph.kernels, offer.forms, strict=True)
+    kernels = tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, forms, profile)) for k, forms in named)
+    return Proposals(kernels, adapter.objective, offer.overhead)
 
 
-def _candidates(kernel: Kernel, adapter: Adapter, profile: Profile) -> tuple[Candidate, ...]:
+def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tuple[Candidate, ...]:
     try:
-        schedules = list(dict.fromkeys(adapter.schedules(kernel, profile)))
-        schedules = schedules if searches(profile) else schedules[:1]
-        found = tuple(Candidate(s, adapter.estimate(kernel, s, profile)) for s in schedules)
+        forms = list(dict.fromkeys(offered))
+        found = tuple(Candidate(f, f.estimate(profile)) for f in (forms if searches(profile) else forms[:1]))
     except CuvilError as e:
         e.add_note(f"at layer {kernel.name} ({kernel.loc or 'no source location'})")
         raise
     if not found:
-        raise CuvilError(f"adapter {profile.adapter} has no schedule for layer {kernel.name} ({kernel.loc})")
+        raise CuvilError(f"adapter {profile.adapter} has no form for layer {kernel.name} ({kernel.loc})")
     return found
 
 
-def choose(kernels: Sequence[KernelChoices], profile: Profile, overhead: Mapping[str, float]) -> Choice:
+def choose(proposals: Proposals, profile: Profile) -> Choice:
     """The fastest design within the profile's limits. Raises DoesNotFit, which also names built-in targets that do."""
-    # Kernels that share one fabric are all there at once and stream; else they run one after another.
-    shared = any(axis.rule == "sum" for axis in profile.axes)
-    objective: solver.Objective = "max" if shared else "sum"
+    kernels, axes, fixed = proposals.kernels, profile.axes, proposals.overhead
     with needs_compiler("choose schedules"):
         try:
-            return solver.choose(kernels, profile.axes, target=profile.name, objective=objective, fixed=overhead)
+            return solver.choose(kernels, axes, target=profile.name, objective=proposals.objective, fixed=fixed)
         except DoesNotFit:
             others = {
                 p.name: p.axes for p in builtin_profiles() if p.adapter == profile.adapter and p.name != profile.name
             }
-            raise does_not_fit(
-                kernels, profile.axes, target=profile.name, fixed=overhead, alternatives=others
-            ) from None
+            raise does_not_fit(kernels, axes, target=profile.name, fixed=fixed, alternatives=others) from None
 
 
-def plan_memory(
-    graph: KernelGraph, choice: Choice, overhead: Mapping[str, float], adapter: Adapter, profile: Profile
-) -> Design:
-    """A place for every intermediate result. Raises DoesNotFit when the target's memory is too small."""
-    planned = memory.plan_memory(graph, alignment=adapter.alignment)
+def plan_memory(graph: KernelGraph, choice: Choice, proposals: Proposals, alignment: int, profile: Profile) -> Design:
+    """A place for every intermediate result, unless they stream. Raises DoesNotFit when the target's memory is too
+    small."""
+    streams = proposals.objective == "slowest"
+    planned = memory.NO_ARENA if streams else memory.plan_memory(graph, alignment=alignment)
     live = memory.check_live(graph, planned, profile.axes, target=profile.name)
-    return Design(graph, choice, planned, live, overhead)
+    return Design(graph, choice, planned, live, proposals.overhead)
 
 
 def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
     """What the target's own tools say of the sources. Without the tools the estimates stay, and a note of the report
     says so."""
+    if not isinstance(adapter, Measures):
+        return Measured()
     try:
         return adapter.measure(plan, profile)
     except ToolNotFound as e:

@@ -6,17 +6,18 @@ Adapters know nothing of front ends or of each other; the shared partitioner and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.contract.device import Array, Device
+from cuvil_hw.contract.device import Array
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
-from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.space import Estimate, Objective
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -51,6 +52,27 @@ class Golden:
         return self._made[1]
 
 
+class Form(Protocol):
+    """One way to run one kernel: a frozen dataclass with all that was decided for it, so that nothing is worked out
+    again when it is emitted. Two forms of a kernel are equal when they run the same (fields that follow from the others
+    are left out of the comparison)."""
+
+    def describe(self) -> str:
+        """One line for the report; also decides between forms that are equally good."""
+
+    def estimate(self, profile: Profile) -> Estimate:
+        """Seconds, cycles, use per axis of the profile. Pure and fast (called for every form)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`forms`: of each kernel, in the graph's order, at least one; their order doesn't matter, duplicates are dropped.
+    `overhead`: use per axis of what joins the kernels (ports, forks, buffers between them), whatever is chosen."""
+
+    forms: Sequence[Iterable[Form]]
+    overhead: Mapping[str, float] = field(default_factory=dict)
+
+
 class Adapter(Protocol):
     name: str
 
@@ -59,12 +81,14 @@ class Adapter(Protocol):
         """Of the device that programs run on unless another is asked for: "hw", "sim" or "null"."""
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """The resources for which a profile must give limits."""
+    def axes(self) -> Mapping[str, Rule]:
+        """The resources for which a profile must give limits, and how use of them adds up: "max" where each kernel has
+        the resource for itself, "sum" where all kernels share it, "live" for memory of tensors."""
 
     @property
     def interfaces(self) -> tuple[str, ...]:
-        """Of all the devices that `open` knows; asking for another fails before anything is compiled."""
+        """Of all the devices that the entry point in `cuvil.devices` opens; asking for another fails before anything is
+        compiled."""
 
     @property
     def settings(self) -> Mapping[str, SettingKind]:
@@ -76,6 +100,11 @@ class Adapter(Protocol):
         where floats cost the target much more than integers. What `refuses` names is never the target's."""
 
     @property
+    def objective(self) -> Objective:
+        """ "slowest": all kernels run at once, each on what streams out of those before it; intermediate results lie
+        nowhere. "sum": kernels run one after another in the graph's order, and results between them lie in an arena."""
+
+    @property
     def alignment(self) -> int:
         """Bytes, a power of two: intermediate results start at multiples in the arena that the device allocates."""
 
@@ -84,29 +113,24 @@ class Adapter(Protocol):
     ) -> str | None:
         """None when this target can run `op` on such tensors; else the reason, shown to the user."""
 
-    def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
-        """Ways to run `kernel`, at least one; order doesn't matter, duplicates are dropped."""
-
-    def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-        """Cost of one kernel under one schedule: seconds, cycles, use per axis of the profile. Pure and fast
-        (called for every candidate)."""
-
-    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        """Use per axis of what joins the kernels (ports, forks, buffers between them), whatever the schedules."""
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
+        """Every way to run each kernel. What a form must know of the graph, such as constants, it is told here; a form
+        that is offered runs when it is chosen."""
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
-        """The level2 module of the whole program under the chosen schedules. Must verify."""
+        """The level2 module of the whole program, from the chosen forms. Must verify."""
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """Files and commands; runs nothing, needs no tool. Intermediate results lie where `design.memory` says."""
 
-    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
-        """What the target's own tools say of a plan's sources; an empty Measured when there is nothing to ask. Raises
-        ToolNotFound when the tools are missing, then the estimates stay; BuildFailed when they refuse the sources."""
 
-    def open(self, profile: Profile, interface: str) -> Device:
-        """What the adapter's entry point in `cuvil.devices` gives for this profile as data; programs are run through
-        that one, which imports no compiler. Raises ToolNotFound or CuvilError, never falls back."""
+@runtime_checkable
+class Measures(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it the estimates stay."""
+
+    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
+        """What the target's own tools say of a plan's sources. Raises ToolNotFound when the tools are missing, then the
+        estimates stay; BuildFailed when they refuse the sources."""
 
 
 @runtime_checkable
@@ -124,7 +148,7 @@ class OwnPasses(Protocol):
 
 @runtime_checkable
 class IntegerWeights(Protocol):
-    """What an adapter may have beside `Adapter`'s; one without it takes floats."""
+    """What an adapter may have, too; one without it takes floats."""
 
     @property
     def integer_weights(self) -> bool:

@@ -18,15 +18,16 @@ SHARED: dict[str, SettingKind] = {"precision": str, SETTING: tuple(LEVELS)}
 
 
 def adapter_for(profile: Profile, interface: str | None) -> Adapter:
-    """The profile's adapter. Raises ProfileError for settings that it doesn't know (with file and line where the
-    profile is a file), CuvilError for an interface that its devices don't have or an adapter that there isn't."""
+    """The profile's adapter. Raises ProfileError for settings that it doesn't know and rules other than its own (with
+    file and line where the profile is a file), CuvilError for an interface that its devices don't have or an adapter
+    that there isn't."""
     adapter = registry.load_adapter(profile.adapter)
-    wrong = list(_settings(profile, adapter, None))
+    wrong = list(_stated(profile, adapter, None))
     if wrong:
         path = Path(profile.source)
         if path.suffix in (".yaml", ".yml") and path.is_file():
             document, _ = scan(path)
-            fail(path, list(_settings(profile, adapter, document)))
+            fail(path, list(_stated(profile, adapter, document)))
         raise ProfileError(profile.source, None, wrong[0].key, wrong[0].text)
     if interface is not None and interface not in adapter.interfaces:
         have = ", ".join(adapter.interfaces)
@@ -61,7 +62,18 @@ def _demands(profile: Profile, document: ProfileFile, known: set[str]) -> Iterat
         listed = ", ".join(sorted(axis.name for axis in profile.axes)) or "none"
         text = f"adapter {profile.adapter} needs a limit for {', '.join(missing)}; the profile has {listed}"
         yield Problem(first, f"resources.{missing[0]}", text)
-    yield from (p for p in _settings(profile, adapter, document) if p.key not in known)
+    yield from (p for p in _stated(profile, adapter, document) if p.key not in known)
+
+
+def _stated(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[Problem]:
+    """What in a profile contradicts the adapter's own statements."""
+    for axis in profile.axes:
+        rule = adapter.axes.get(axis.name, axis.rule)
+        if axis.rule != rule:
+            line = document.lines.get(axis.name) if document is not None else None
+            text = f"use of {axis.name} adds up by {rule} on {profile.adapter} targets, found {axis.rule}"
+            yield Problem(line, f"resources.{axis.name}.rule", text)
+    yield from _settings(profile, adapter, document)
 
 
 def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[Problem]:

@@ -91,7 +91,7 @@ def _layer(kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
         "loc": kernel.loc,
         "ops": list(kernel.ops),
         "output": str(kernel.type),
-        "schedule": candidate.schedule.describe(),
+        "schedule": candidate.form.describe(),
         "cycles": int(estimate.cycles),
         "seconds": float(estimate.seconds),
         "use": {axis: float(value) for axis, value in estimate.use.items()},

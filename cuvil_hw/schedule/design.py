@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.memory import MemoryPlan
 from cuvil_hw.schedule.space import Choice
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +23,11 @@ class Design:
     memory: MemoryPlan
     live_bytes: float
     overhead: Mapping[str, float]
+
+    def forms(self, kind: type[F]) -> tuple[F, ...]:
+        """The chosen form of every kernel, in their order. Raises TypeError for one of another kind."""
+        chosen = [self.choice.candidate(k.name).form for k in self.graph.kernels]
+        for form in chosen:
+            if not isinstance(form, kind):
+                raise TypeError(f"{form!r} is no {kind.__name__}")
+        return tuple(chosen)  # type: ignore[arg-type]  # as was asked above

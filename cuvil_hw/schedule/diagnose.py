@@ -103,7 +103,7 @@ def _alone(
     closest = min(kernel.candidates, key=lambda c: worst(c)[:2])
     _, need, axis = worst(closest)
     advice = boards or [_bigger([(need, axis)])]
-    nearest = f"schedule `{closest.schedule.describe()}` of {kernel.name} ({kernel.loc}) comes closest; "
+    nearest = f"schedule `{closest.form.describe()}` of {kernel.name} ({kernel.loc}) comes closest; "
     return _error(kernel.name, axis, need, nearest + "; or ".join(advice), target)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cuvil_hw.schedule.problem import limits, within
 from cuvil_hw.schedule.resources import Axis, total
-from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices
+from cuvil_hw.schedule.space import Candidate, Choice, Proposals
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +20,26 @@ class Measured:
 
 
 def corrected(
-    kernels: Sequence[KernelChoices], choice: Choice, measured: Measured, axes: Sequence[Axis]
-) -> tuple[tuple[KernelChoices, ...], Choice, bool]:
-    """Candidates and choice with the measured use of what was chosen; False when that breaks a limit of a kernel by
-    itself: then choose again among these candidates, which know better."""
+    proposals: Proposals, choice: Choice, measured: Measured, axes: Sequence[Axis]
+) -> tuple[Proposals, Choice, bool]:
+    """Proposals and choice with the measured use of what was chosen; False when that breaks a limit of a kernel by
+    itself: then choose again among these, which know better."""
     picked = {name: _with(candidate, measured, name) for name, candidate in choice.picked}
     before = dict(choice.picked)
     known = tuple(
         replace(k, candidates=tuple(picked[k.name] if c is before[k.name] else c for c in k.candidates))
-        for k in kernels
+        for k in proposals.kernels
     )
     bounds = limits(axes, {})
     fits = all(within(c, bounds) for c in picked.values())
     summed = total(axes, [c.estimate.use for c in picked.values()])
     fixed = {a: choice.use[a] - n for a, n in total(axes, [c.estimate.use for c in before.values()]).items()}
     use = {a: n + fixed[a] for a, n in summed.items()}
-    return known, replace(choice, picked=tuple(picked.items()), use={**choice.use, **use}), fits
+    return (
+        replace(proposals, kernels=known),
+        replace(choice, picked=tuple(picked.items()), use={**choice.use, **use}),
+        fits,
+    )
 
 
 def _with(candidate: Candidate, measured: Measured, name: str) -> Candidate:

@@ -33,6 +33,9 @@ class MemoryPlan:
     peak_kernel: int | None
 
 
+NO_ARENA = MemoryPlan({}, 0, 0, {}, 1, None)  # of kernels that stream
+
+
 def buffer_bytes(buffer: Buffer) -> int:
     """Bytes of a buffer, dense: elements × size of the dtype's NumPy container."""
     return buffer.type.size * to_numpy(buffer.type.dtype).itemsize

@@ -71,7 +71,7 @@ def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mappin
                 weight = sum(u * _WEIGHT // max(1, scaled(a.limit)) for u, a in zip(use, shared, strict=True))
                 found.append(Option(index, int(candidate.estimate.cycles), use, weight))
         # The description decides between equals, so that the order of proposals doesn't matter.
-        found.sort(key=lambda o: (o.cycles, o.weight, o.use, kernel.candidates[o.index].schedule.describe()))
+        found.sort(key=lambda o: (o.cycles, o.weight, o.use, kernel.candidates[o.index].form.describe()))
         options.append(pareto(found))
     # A budget beyond what all kernels can use together is no limit; capping it keeps CP-SAT's sums in 64 bits.
     most = [sum(max((o.use[i] for o in kernel), default=0) for kernel in options) for i in range(len(shared))]

@@ -1,4 +1,4 @@
-"""Pick one candidate schedule per kernel under a target's limits; OR-tools CP-SAT, same answer on every run.
+"""Pick one candidate per kernel under a target's limits; OR-tools CP-SAT, same answer on every run.
 
 First the cycles are minimised (the slowest kernel of a spatial design, or the sum of a temporal one), then, among all
 designs that fast, the use of resources, so that nothing is unrolled further than the bottleneck needs. Candidates are
@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.problem import reduce
 from cuvil_hw.schedule.resources import Axis, total
 from cuvil_hw.schedule.search import Answer, shortest, slowest
-from cuvil_hw.schedule.space import Choice, KernelChoices
-
-Objective = Literal["max", "sum"]
+from cuvil_hw.schedule.space import Choice, KernelChoices, Objective
 
 
 def choose(
@@ -32,7 +29,7 @@ def choose(
 ) -> Choice:
     """The fastest design that fits, and among those the smallest.
 
-    `objective`: "max" minimises the cycles of the slowest kernel (all run at once, streaming), "sum" their sum.
+    `objective`: "slowest" minimises the cycles of the slowest kernel (all run at once, streaming), "sum" their sum.
     `fixed`: use per axis that is there whatever is picked (shell, DMA). `alternatives`: axes of other targets, for the
     advice in an error. Axes of rule "live" are left to the memory planner; a use on an axis that isn't in `axes` isn't
     limited.
@@ -45,7 +42,7 @@ def choose(
     problem = reduce(kernels, axes, fixed)
     answer = Answer(None, 0, True)
     if all(problem.options) and all(b >= 0 for b in problem.budgets):
-        answer = slowest(problem) if objective == "max" else shortest(problem)
+        answer = slowest(problem) if objective == "slowest" else shortest(problem)
     if answer.picks is None:
         raise does_not_fit(kernels, axes, target=target, fixed=fixed, alternatives=alternatives or {})
     picked = tuple((k.name, k.candidates[o.index]) for k, o in zip(kernels, answer.picks, strict=True))
@@ -53,10 +50,10 @@ def choose(
     cycles = [o.cycles for o in answer.picks]
     return Choice(
         picked=picked,
-        objective=float(max(cycles, default=0) if objective == "max" else sum(cycles)),
+        objective=float(max(cycles, default=0) if objective == "slowest" else sum(cycles)),
         bound=float(answer.bound),
         use={name: value + fixed.get(name, 0.0) for name, value in use.items()},
-        style="spatial" if objective == "max" else "temporal",
+        style="spatial" if objective == "slowest" else "temporal",
     )
 
 
@@ -67,10 +64,10 @@ def _check(kernels: Sequence[KernelChoices]) -> None:
             raise ValueError(f"two kernels are named {kernel.name!r}")
         seen.add(kernel.name)
         if not kernel.candidates:
-            raise ValueError(f"kernel {kernel.name!r} has no candidate schedule; an adapter proposes at least one")
+            raise ValueError(f"kernel {kernel.name!r} has no candidate; an adapter proposes at least one")
         for candidate in kernel.candidates:
             estimate = candidate.estimate
             for what, value in (("cycles", estimate.cycles), *estimate.use.items()):
                 if not (math.isfinite(value) and value >= 0):
-                    schedule = candidate.schedule.describe()
-                    raise ValueError(f"kernel {kernel.name!r}, schedule {schedule!r}: {what} is {value}")
+                    form = candidate.form.describe()
+                    raise ValueError(f"kernel {kernel.name!r}, form {form!r}: {what} is {value}")

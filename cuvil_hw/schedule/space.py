@@ -1,63 +1,25 @@
-"""Schedules as data: what an adapter proposes and what the solver picks. No IR in here."""
+"""Ways to run kernels as data: what an adapter proposes and what the solver picks. No IR in here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+# What counts: of kernels that run all at once and stream the slowest, of kernels that run one after another their sum.
+Objective = Literal["slowest", "sum"]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One level of a multi-level tiling.
-
-    `tile`: (iterator name, tile size); `bind`: what runs a tile ("serial", "vector", "unroll",
-    "pipeline", "block", "thread", "core", "intrinsic"); `stage`: (operand name, memory space).
-    """
-
-    tile: tuple[tuple[str, int], ...]
-    bind: str
-    stage: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How one kernel is run. FPGA folding is a Level with bind "unroll": tile ("o", PE), ("k", SIMD)."""
-
-    levels: tuple[Level, ...] = ()
-    options: tuple[tuple[str, str], ...] = ()
-
-    def tile(self, iterator: str, bind: str) -> int:
-        """Tile size of `iterator` on the level bound to `bind`; 1 when it is not tiled there."""
-        for level in self.levels:
-            if level.bind == bind:
-                for name, size in level.tile:
-                    if name == iterator:
-                        return size
-        return 1
-
-    def option(self, name: str, default: str = "") -> str:
-        return dict(self.options).get(name, default)
-
-    def stage(self, operand: str, default: str = "") -> str:
-        """Memory space in which `operand` is staged on the innermost level that names it."""
-        for level in reversed(self.levels):
-            for name, space in level.stage:
-                if name == operand:
-                    return space
-        return default
+class Described(Protocol):
+    """All that the solver and the report ask of a form, one way to run one kernel (adapters/base.py has the rest)."""
 
     def describe(self) -> str:
-        """One line for reports: `unroll o=4 k=8 w@bram`."""
-        parts = [
-            " ".join([lv.bind, *(f"{n}={s}" for n, s in lv.tile), *(f"{o}@{m}" for o, m in lv.stage)])
-            for lv in self.levels
-        ]
-        return "; ".join(parts + [f"{k}={v}" for k, v in self.options]) or "default"
+        """One line for people; forms of a kernel that differ say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Cost of one kernel under one schedule.
+    """Cost of one kernel under one form.
 
     `seconds` and `cycles`: for one inference, the time the kernel is busy (its initiation
     interval in a dataflow design); `use`: amount per resource axis; `origin`: "analytic",
@@ -72,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    schedule: Schedule
+    form: Described
     estimate: Estimate
 
 
@@ -83,6 +45,15 @@ class KernelChoices:
     name: str
     loc: str
     candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Everything that the solver may know of a program. `overhead`: use per axis that is there whatever is picked."""
+
+    kernels: tuple[KernelChoices, ...]
+    objective: Objective
+    overhead: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

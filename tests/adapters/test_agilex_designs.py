@@ -116,7 +116,7 @@ def test_ports_whose_names_differ_by_a_number_are_ports_of_their_own() -> None:
     b = Builder([(name, TensorType((4,), "i8")) for name in ("x", "x_1", "x_2")])
     program = b.finish([(f"y_{n}" if n else "y", b.op(ops.Neg(), b.input(n))) for n in range(3)])
     profile, graph = load_profile("agilex"), graph_of(program)
-    choice = api.choose(api.propose(graph, AgilexAdapter(), profile), profile, {})
+    choice = api.choose(api.propose(graph, AgilexAdapter(), profile), profile)
     module = AgilexAdapter().lower(design_of(graph, choice, AgilexAdapter()), profile)
     module.verify()
     names = [op.sym_name.data for op in module.body.block.ops if isinstance(op, FuncOp)]
@@ -138,8 +138,7 @@ def chosen(tmp_path: Path, **limits: int) -> Any:
     path.write_text("\n".join([*header, *(["resources:", *lines] if lines else [])]) + "\n", encoding="utf-8")
     profile = load_profile(path)
     graph = graph_of(wide_layer())
-    kernels = api.propose(graph, AgilexAdapter(), profile)
-    return api.choose(kernels, profile, AgilexAdapter().overhead(graph, profile))
+    return api.choose(api.propose(graph, AgilexAdapter(), profile), profile)
 
 
 def test_half_the_block_memory_changes_the_schedule_then_does_not_fit(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_half_the_block_memory_changes_the_schedule_then_does_not_fit(tmp_path: 
     used = ample.estimate.use["m20k"]
     half = int(used / 2 / 0.8)
     ((_, scarce),) = chosen(tmp_path, m20k=half).picked
-    assert scarce.schedule != ample.schedule
+    assert scarce.form != ample.form
     assert scarce.estimate.use["m20k"] <= 0.8 * half < used
     with pytest.raises(DoesNotFit) as caught:
         chosen(tmp_path, m20k=10, mlab=40)

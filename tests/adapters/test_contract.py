@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from cuvil_hw.adapters import registry
 from cuvil_hw.adapters.cpu import device as cpu_device
 from cuvil_hw.adapters.cuda.simulator import SimulatedDriver
 from cuvil_hw.adapters.mlu.device import LoadedProgram
+from cuvil_hw.adapters.target_check import adapter_for, check_file
 from cuvil_hw.api import compile_program
-from cuvil_hw.errors import DoesNotFit
-from cuvil_hw.ir.program import Builder, Program
+from cuvil_hw.errors import DoesNotFit, ProfileError
+from cuvil_hw.ir.program import Builder, Program, evaluate
+from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType as T
 
@@ -35,7 +38,7 @@ def chain() -> Program:
 
 def compiled(program: Program, profile: Profile) -> cuvil.Executable:
     adapter = registry.load_adapter(profile.adapter)
-    return compile_program(program, profile, adapter, None, None, None, lambda what: None)
+    return compile_program(program, profile, adapter, None, "float32", None, lambda what: None)
 
 
 def sizes_of_calls(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[int]:
@@ -96,3 +99,54 @@ def test_memory_that_the_arena_alone_would_fit_is_refused() -> None:
     with pytest.raises(DoesNotFit, match=r"needs [\d,]+ gdram where 430 may be used") as caught:
         compiled(chain(), replace(profile, axes=axes))
     assert caught.value.need == 3 * 128 + 3 * (36 + 12) + 2 * 12
+
+
+def padded_convolution(weight: float) -> Program:
+    """32 channels in and out, of 16 × 16: large enough for tiles in shared memory."""
+    b = Builder([("x", T((1, 32, 16, 16), "f32"))], "padded")
+    weights = np.full((32, 32, 3, 3), 0.5, np.float32)
+    weights[3, 2, 0, 0] = weight  # which lies under padding at two edges
+    return b.finish([("y", b.op(ops.Conv((1, 1), (1, 1, 1, 1), (1, 1)), b.input(0), b.const(weights)))])
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("weight", [0.25, np.inf])
+def test_the_report_names_the_form_that_runs(weight: float) -> None:
+    """Under padding a tile would multiply an infinite weight by 0, which gives NaN: it is not on offer then."""
+    profile, model = load_profile("h100"), padded_convolution(weight)
+    wanted = evaluate(model, [np.ones((1, 32, 16, 16), np.float32)])[0]
+    program = compiled(model, profile)
+    (layer,) = program.report["layers"]
+    assert ("form=tile" in layer["schedule"]) == ("__syncthreads" in program.sources["model.cu"]) == (weight == 0.25)
+    np.testing.assert_allclose(program(np.ones((1, 32, 16, 16), np.float32)), wanted, rtol=1e-5)
+    assert np.isfinite(wanted).all() == (weight == 0.25)
+    assert not np.isnan(wanted).any()
+
+
+def test_a_shared_resource_does_not_make_a_target_a_fabric() -> None:
+    """Kernels share the flash of a processor, and still run one after another."""
+    profile = replace(load_profile("cpu"), axes=(Axis("flash", 4096, "sum", unit="B"),))
+    report = compiled(chain(), profile).report
+    assert report["style"] == "temporal"
+    assert report["memory"]["arena_bytes"] > 0
+    assert report["latency"]["cycles"] == sum(layer["cycles"] for layer in report["layers"])
+    assert report["solver"]["objective_cycles"] == report["latency"]["cycles"]
+
+
+def test_intermediate_results_that_stream_take_no_memory() -> None:
+    profile = load_profile("pynq-z2")
+    kept = 3 * (36 + 12) + 2 * 12
+    axes = (*profile.axes, Axis("ddr", kept, "live", unit="B"))
+    totals = compiled(chain(), replace(profile, axes=axes)).report["totals"]
+    assert {t["axis"]: t["used"] for t in totals}["ddr"] == kept
+
+
+def test_how_use_adds_up_is_the_adapters_to_say(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("schema: cuvil-profile/1\nname: mine\nextends: h100\nresources:\n  shared: {limit: 9, rule: sum}\n")
+    said = r"mine.yaml:5: resources.shared.rule: use of shared adds up by max on cuda targets, found sum"
+    with pytest.raises(ProfileError, match=said):
+        check_file(path)
+    with pytest.raises(ProfileError, match=said):
+        adapter_for(load_profile(path), None)

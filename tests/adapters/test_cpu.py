@@ -24,6 +24,7 @@ from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType as T
 from tests.support.cpu_runner import PROFILE, check, graph_of, loaded, plan_of, source_of
+from tests.support.device_runner import opened
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.must_run]
 Array = np.ndarray[Any, Any]
@@ -268,7 +269,7 @@ def _described(info: dict[str, Any], folder: Path, constants: Any = None) -> Dev
 
 
 def test_what_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, hw = plan_of(graph_of(mlp())), CpuAdapter().open(PROFILE, "hw")
+    plan, hw = plan_of(graph_of(mlp())), opened(PROFILE, "hw")
     info = dict(plan.info)
     with pytest.raises(ArtifactError, match=r"constant [0-9a-f]+ is missing"):
         hw.load(_described(info, tmp_path))
@@ -282,16 +283,16 @@ def test_what_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         hw.load(_described({**info, "march": "x86-64-v3"}, tmp_path))
     foreign = load_profile("aarch64-linux-gnu" if platform.machine() == "x86_64" else "x86_64-linux-gnu")
     with pytest.raises(CuvilError, match="qemu is not supported"):
-        CpuAdapter().open(foreign, "hw")
+        opened(foreign, "hw")
     with pytest.raises(CuvilError, match="no interface 'sim'; it has"):
-        CpuAdapter().open(PROFILE, "sim")
+        opened(PROFILE, "sim")
     missing = dataclasses.replace(PROFILE, settings={**PROFILE.settings, "cc": "no-such-cc"})
     with pytest.raises(ToolNotFound, match="no-such-cc not found, needed to compile the generated C"):
         plan_of(graph_of(mlp()), profile=missing).execute(tmp_path)
 
 
 def test_the_null_device_says_so_and_gives_zeros(tmp_path: Path) -> None:
-    null = CpuAdapter().open(PROFILE, "null")
+    null = opened(PROFILE, "null")
     assert "zeros" in null.name
     (y,), seconds = null.load(_described({}, tmp_path)).run([np.ones((3, 1, 40), np.float32)])
     assert (y.shape, y.any(), seconds) == ((3, 1, 5), False, 0.0)

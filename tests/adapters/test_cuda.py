@@ -15,15 +15,16 @@ import cuvil
 from cuvil_hw import api, ops
 from cuvil_hw.adapters.cuda import gpu, nvrtc
 from cuvil_hw.adapters.cuda.adapter import CudaAdapter
+from cuvil_hw.adapters.cuda.form import Tiled
 from cuvil_hw.adapters.cuda.measure import measure, parse
 from cuvil_hw.contract.device import DeviceProgram
 from cuvil_hw.errors import ArtifactError, CuvilError, DoesNotFit, ProfileError, ToolNotFound
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.schedule.measured import Measured, corrected
-from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType as T
 from tests.support.cuda_runner import PROFILE, check, choice_of, form, graph_of, loaded, plan_of
+from tests.support.device_runner import opened
 
 CXX = pytest.mark.needs("g++", "nm")
 
@@ -75,7 +76,7 @@ def dense(rows: int, k: int, columns: int, dtype: str = "f32") -> Program:
     ids=["i8", "u8", "u8 zero point 0", "u8 weights", "zero point per channel", "f32"],
 )
 def test_tiles(program: Program, dot4: bool, x: np.ndarray[Any, Any], interface: str) -> None:
-    source = plan_of(graph_of(program), form("tile", dot4="yes" if dot4 else "")).files["model.cu"].decode()
+    source = plan_of(graph_of(program), form("tile", dot4=dot4)).files["model.cu"].decode()
     assert "__syncthreads();" in source
     assert ("__dp4a(" in source) == dot4
     check(program, x, prefer=form("tile"), interface=interface, rtol=1e-5)
@@ -84,8 +85,8 @@ def test_tiles(program: Program, dot4: bool, x: np.ndarray[Any, Any], interface:
 @CXX
 def test_tiles_of_many_sizes_compute_the_same() -> None:
     x = draw(70, 50, dtype=np.float32)
-    kernel = graph_of(dense(70, 50, 90)).kernels[0]
-    tiles = [s for s in CudaAdapter().schedules(kernel, PROFILE) if s.option("form") == "tile"]
+    (offered,) = CudaAdapter().offer(graph_of(dense(70, 50, 90)), PROFILE).forms
+    tiles = [f for f in offered if isinstance(f, Tiled)]
     assert len(tiles) > 3
     for tile in tiles[::2]:
         check(dense(70, 50, 90), x, prefer=lambda s, tile=tile: s != tile)  # type: ignore[misc]
@@ -102,10 +103,10 @@ def test_a_product_of_two_activations_is_a_batch_of_tiles(interface: str) -> Non
 
 @CXX
 def test_a_warp_reads_words_where_bytes_are_neighbours() -> None:
-    source = plan_of(graph_of(dense(3, 160, 7, "i8")), form("warp", dot4="yes")).files["model.cu"].decode()
+    source = plan_of(graph_of(dense(3, 160, 7, "i8")), form("warp", dot4=True)).files["model.cu"].decode()
     assert "__dp4a(" in source
     assert "__shfl_xor_sync(" in source
-    check(dense(3, 160, 7, "i8"), draw(3, 160), prefer=form("warp", dot4="yes"), interface="sim-check")
+    check(dense(3, 160, 7, "i8"), draw(3, 160), prefer=form("warp", dot4=True), interface="sim-check")
     odd = plan_of(graph_of(dense(3, 162, 7, "i8")), form("warp")).files["model.cu"].decode()
     assert "__dp4a(" not in odd  # 162 bytes: not every row begins at a word
 
@@ -172,13 +173,13 @@ def test_half_the_shared_memory_changes_the_schedule(tmp_path: Path) -> None:
         )
         profile = load_profile(file)
         graph = dataclasses.replace(graph_of(dense(512, 512, 512)), kernels=kernel)
-        choice = api.choose(api.propose(graph, CudaAdapter(), profile), profile, {})
+        choice = api.choose(api.propose(graph, CudaAdapter(), profile), profile)
         chosen.append(choice.candidate(kernel[0].name))
         assert 0 < chosen[-1].estimate.use["shared"] <= limit
-    assert chosen[0].schedule != chosen[1].schedule
+    assert chosen[0].form != chosen[1].form
     none = dataclasses.replace(PROFILE, axes=tuple(dataclasses.replace(a, limit=0) for a in PROFILE.axes))
     with pytest.raises(DoesNotFit, match="where 0 may be used"):
-        api.choose(api.propose(graph, CudaAdapter(), none), none, {})
+        api.choose(api.propose(graph, CudaAdapter(), none), none)
 
 
 def test_more_elements_than_an_int_can_number_are_refused() -> None:
@@ -215,26 +216,27 @@ def test_figures_of_every_schedule(program: Program) -> None:
     """Shared memory is what was estimated, registers stay within a thread's, and where ptxas spills the choice made
     again is one that doesn't."""
     graph = graph_of(program)
-    kernels, choice, fits = api.propose(graph, CudaAdapter(), PROFILE), choice_of(graph), False
-    for candidate in kernels[0].candidates:
-        plan = plan_of(graph, lambda s, one=candidate.schedule: s != one)  # type: ignore[misc]
+    proposals, choice, fits = api.propose(graph, CudaAdapter(), PROFILE), choice_of(graph), False
+    for candidate in proposals.kernels[0].candidates:
+        plan = plan_of(graph, lambda f, one=candidate.form: f != one)  # type: ignore[misc]
         (figures,) = measure(plan.files["model.cu"], PROFILE.part).values()
         assert figures.shared_bytes == candidate.estimate.use["shared"]
         assert 0 < figures.registers <= PROFILE.axis("registers").limit
     while not fits:
-        choice = api.choose(kernels, PROFILE, {})
-        plan = plan_of(graph, lambda s, one=choice.picked[0][1].schedule: s != one)  # type: ignore[misc]
-        kernels, choice, fits = corrected(kernels, choice, CudaAdapter().measure(plan, PROFILE), PROFILE.axes)
+        choice = api.choose(proposals, PROFILE)
+        plan = plan_of(graph, lambda f, one=choice.picked[0][1].form: f != one)  # type: ignore[misc]
+        measured = CudaAdapter().measure(plan, PROFILE)
+        proposals, choice, fits = corrected(proposals, choice, measured, PROFILE.axes)
     assert choice.use["spills"] == 0
     assert choice.use["registers"] == choice.picked[0][1].estimate.use["registers"]
 
 
 def test_a_schedule_that_spills_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    rejected: list[Schedule] = []
+    rejected: list[str] = []
 
     def spilling(self: CudaAdapter, plan: Any, profile: Any) -> Measured:
         bad = "tile" if "__syncthreads" in plan.files["model.cu"].decode() else ""
-        rejected.append(bad)  # type: ignore[arg-type]
+        rejected.append(bad)
         return Measured({plan.info["launches"][0]["kernel"]: {"spills": 16.0 if bad else 0.0}}, ("measured",))
 
     monkeypatch.setattr(CudaAdapter, "measure", spilling)
@@ -266,13 +268,13 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         (note,) = api.measure(CudaAdapter(), plan, PROFILE).notes
         assert "not measured, estimates stay: Python package cuda-python" in note
     with pytest.raises(CuvilError, match="no interface 'usb'; it has hw, sim, sim-check, null"):
-        CudaAdapter().open(PROFILE, "usb")
+        opened(PROFILE, "usb")
     (tmp_path / "model.cu").write_bytes(source)
     plan = plan_of(graph_of(dense(3, 4, 5)))
     described = DeviceProgram("dense", tmp_path, (), (), plan.info, {})
     if shutil.which("g++"):
         with pytest.raises(ArtifactError, match=r"constant [0-9a-f]+ is missing"):
-            CudaAdapter().open(PROFILE, "sim").load(described)
+            opened(PROFILE, "sim").load(described)
 
 
 @pytest.mark.needs("ptxas", "cuda")

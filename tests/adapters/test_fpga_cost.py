@@ -11,11 +11,11 @@ import pytest
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis import cost, fold
 from cuvil_hw.adapters.streaming.analysis.cost import Use, block_rams, distributed, fifo_use, memory, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS, fabric
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.ir.program import Builder
-from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
 from tests.support.fpga_runner import graph_of
@@ -110,9 +110,9 @@ def conv_stage(c: int = 8, o: int = 12, kernel: int = 3, size: int = 10, groups:
     return classify(kernel_)
 
 
-def schedule(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier: str = "dsp") -> Schedule:
-    for s in fold.schedules(stage, ZYNQ.floats):
-        got = (s.tile("o", "unroll"), s.tile("c", "unroll"), s.stage("w"), s.option("multiplier"))
+def folding(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier: str = "dsp") -> Folding:
+    for s in fold.foldings(stage, ZYNQ.floats):
+        got = (s.pe, s.simd, s.memory, s.multiplier)
         if got == (pe, simd, memory_, multiplier):
             return s
     raise AssertionError(f"no folding {pe}×{simd} {memory_} {multiplier}")
@@ -121,25 +121,25 @@ def schedule(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier
 def test_cycles_count_every_product() -> None:
     s = conv_stage()
     products = 100 * 12 * 9 * 8  # pixels, outputs, taps, inputs
-    assert cost.cycles(s, schedule(s, 1, 1), ZYNQ.floats) == products
-    assert cost.cycles(s, schedule(s, 4, 8), ZYNQ.floats) == products // 32
+    assert cost.cycles(folding(s, 1, 1), ZYNQ.floats) == products
+    assert cost.cycles(folding(s, 4, 8), ZYNQ.floats) == products // 32
     point = conv_stage(kernel=1)
-    assert cost.cycles(point, schedule(point, 12, 8), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
+    assert cost.cycles(folding(point, 12, 8), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
 
 
 def test_a_window_generator_bounds_a_stage() -> None:
     s = conv_stage()
-    widest = cost.cycles(s, schedule(s, 12, 8), ZYNQ.floats)
+    widest = cost.cycles(folding(s, 12, 8), ZYNQ.floats)
     assert widest == 900 + 2 * 10 * 1  # nine words a window, and two rows before the first
 
 
 def test_multipliers_of_a_stage() -> None:
     s = conv_stage()
-    small, wide = [cost.resources(s, schedule(s, pe, simd), ZYNQ) for pe, simd in ((1, 1), (4, 8))]
+    small, wide = [cost.resources(folding(s, pe, simd), ZYNQ) for pe, simd in ((1, 1), (4, 8))]
     rescale = 1  # i20 by 11 bits
     assert small.dsp == 1 + rescale
     assert wide.dsp == 4 * 8 + 4 * rescale
-    assert cost.resources(s, schedule(s, 4, 8, "bram", "lut"), ZYNQ).dsp == 4 * rescale
+    assert cost.resources(folding(s, 4, 8, "bram", "lut"), ZYNQ).dsp == 4 * rescale
 
 
 def test_what_rounding_costs() -> None:
@@ -149,7 +149,7 @@ def test_what_rounding_costs() -> None:
         b = Builder([("x0", TensorType((1, 8, 4, 4), "i16"))])
         (kernel_,) = graph_of(b.finish([("y0", b.op(ops.Rescale(dtype="i8", **kind), b.input(0)))])).kernels
         stage = classify(kernel_)
-        return cost.resources(stage, next(iter(fold.schedules(stage, ZYNQ.floats))), ZYNQ).lut
+        return cost.resources(next(iter(fold.foldings(stage, ZYNQ.floats))), ZYNQ).lut
 
     up, even = (luts(multiplier=(1,), shift=(8,), rounding=mode) for mode in ("half_up", "half_even"))
     assert even == up
@@ -162,8 +162,8 @@ def test_weights_of_a_stage() -> None:
     s = conv_stage(64, 64)
     bits = 64 * 64 * 9 * 8
     for pe, simd in ((1, 1), (4, 4), (8, 16)):
-        in_blocks = cost.resources(s, schedule(s, pe, simd, "bram"), ZYNQ)
-        in_luts = cost.resources(s, schedule(s, pe, simd, "lutram"), ZYNQ)
+        in_blocks = cost.resources(folding(s, pe, simd, "bram"), ZYNQ)
+        in_luts = cost.resources(folding(s, pe, simd, "lutram"), ZYNQ)
         assert in_blocks.ram - in_luts.ram >= bits / 18432
         assert in_luts.lut - in_blocks.lut >= bits / 64
 
@@ -173,10 +173,10 @@ def test_weights_of_a_stage() -> None:
 def test_more_lanes_are_not_slower_and_not_smaller(multiplier: str, groups: int) -> None:
     s = conv_stage(12, 12, groups=groups)
     grid = {}
-    for sch in fold.schedules(s, ZYNQ.floats):
-        if sch.stage("w") == "bram" and sch.option("multiplier") == multiplier:
-            use = cost.resources(s, sch, ZYNQ)
-            grid[sch.tile("o", "unroll"), sch.tile("c", "unroll")] = (cost.cycles(s, sch, ZYNQ.floats), use)
+    for sch in fold.foldings(s, ZYNQ.floats):
+        if sch.memory == "bram" and sch.multiplier == multiplier:
+            use = cost.resources(sch, ZYNQ)
+            grid[sch.pe, sch.simd] = (cost.cycles(sch, ZYNQ.floats), use)
     assert len(grid) >= 4
     for (pe, simd), (cycles, use) in grid.items():
         for (more_pe, more_simd), (fewer, larger) in grid.items():
@@ -189,7 +189,7 @@ def test_more_lanes_are_not_slower_and_not_smaller(multiplier: str, groups: int)
 
 def test_wider_types_cost_more() -> None:
     narrow, wide = [conv_stage(dtype=d) for d in ("i4", "i16")]
-    a, b = [cost.resources(s, schedule(s, 2, 4, "bram", "lut"), ZYNQ) for s in (narrow, wide)]
+    a, b = [cost.resources(folding(s, 2, 4, "bram", "lut"), ZYNQ) for s in (narrow, wide)]
     assert b.lut > a.lut
     assert b.ff > a.ff
     assert b.ram >= a.ram

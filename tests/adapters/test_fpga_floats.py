@@ -6,7 +6,6 @@ import random
 import re
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ import pytest
 from cuvil_hw import api, data, ops
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.registry import load_adapter
-from cuvil_hw.adapters.streaming.analysis import cost, fold, stage
+from cuvil_hw.adapters.streaming.analysis import cost, fold
 from cuvil_hw.adapters.streaming.analysis.floats import CORES, FloatCore, cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.stage import classify
 from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.compile.golden import golden
@@ -35,7 +35,7 @@ from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
 from tests.support import fpga_runner
 from tests.support.fpga_networks import network
-from tests.support.fpga_runner import PROFILE, graph_of
+from tests.support.fpga_runner import PROFILE, forms_of, graph_of
 
 ZYNQ = FABRICS["dsp48e1"]
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ def chosen(program: Program, pick: int) -> tuple[Any, Choice]:
     graph = graph_of(program)
     picked = []
     for k in graph.kernels:
-        options = list(fold.schedules(classify(k), ZYNQ.floats))
+        options = processes(k, ZYNQ)
         picked.append((k.name, Candidate(options[pick % len(options)], Estimate(0.0, 1))))
     return graph, Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 
@@ -76,7 +76,7 @@ def test_sums_keep_their_order(outputs: int, rows: tuple[int, ...], kind: str) -
     assert (wanted != x.sum(-1, dtype=np.float32)).any()
     (kernel,) = graph_of(linear(outputs, 37, rows)).kernels
     assert classify(kernel).kind == kind
-    count = len(list(fold.schedules(classify(kernel), ZYNQ.floats)))
+    count = len(list(fold.foldings(classify(kernel), ZYNQ.floats)))
     for pick in range(0, count, 2):
         graph, choice = chosen(linear(outputs, 37, rows), pick)
         with fpga_runner.loaded(graph, choice, ("-O0",)) as simulation:
@@ -95,10 +95,10 @@ def test_a_sum_waits_for_its_adder_unless_others_take_their_turn(outputs: int, i
     (kernel,) = graph_of(linear(outputs, 10)).kernels
     layer = classify(kernel)
     found = {}
-    for s in fold.schedules(layer, ZYNQ.floats):
-        assert fold.lanes(layer, s)[0] == 1
-        found[fold.lanes(layer, s)[1]] = fold.interval(s)
-        assert cost.cycles(layer, s, ZYNQ.floats) == 10 * outputs // fold.lanes(layer, s)[1] * fold.interval(s)
+    for s in fold.foldings(layer, ZYNQ.floats):
+        assert s.lanes[0] == 1
+        found[s.lanes[1]] = s.ii
+        assert cost.cycles(s, ZYNQ.floats) == 10 * outputs // s.lanes[1] * s.ii
     assert found == intervals
 
 
@@ -112,7 +112,7 @@ def test_the_interval_stands_in_the_source_with_what_it_rests_on() -> None:
 
 
 def source_of(graph: Any, choice: Choice) -> str:
-    plan = project(dataflow.lower(graph, choice, 64), graph, PROFILE, golden(linear(1, 1)))
+    plan = project(dataflow.lower(graph, forms_of(choice), 64), graph, PROFILE, golden(linear(1, 1)))
     return next(text for name, text in plan.files.items() if name.endswith("sums.cpp")).decode()
 
 
@@ -120,8 +120,8 @@ def test_integers_have_no_interval_and_no_float_header() -> None:
     for seed in range(4):
         graph = graph_of(network(seed)[0])
         choice = fpga_runner.random_choice(graph, random.Random(seed))
-        assert all(c.schedule.option("ii") == "" for _, c in choice.picked)
-        files = project(dataflow.lower(graph, choice, 64), graph, PROFILE, golden(network(seed)[0])).files
+        assert all("ii=" not in c.form.describe() for _, c in choice.picked)
+        files = project(dataflow.lower(graph, forms_of(choice), 64), graph, PROFILE, golden(network(seed)[0])).files
         assert "src/cuvil_hls_float.h" not in files
         assert not any(b"hls_math" in text or b"near(" in text for text in files.values())
 
@@ -130,10 +130,10 @@ def test_integers_have_no_interval_and_no_float_header() -> None:
 def test_multipliers_and_adders_of_floats(pe: int) -> None:
     (kernel,) = graph_of(linear(4, 10)).kernels
     layer = classify(kernel)
-    pick = next(s for s in fold.schedules(layer, ZYNQ.floats) if fold.lanes(layer, s)[1] == pe)
+    pick = next(s for s in fold.foldings(layer, ZYNQ.floats) if s.lanes[1] == pe)
     add, mul = ZYNQ.floats["add"], ZYNQ.floats["mul"]
-    assert cost.resources(layer, pick, ZYNQ).dsp == pe * (add.dsp + mul.dsp)
-    assert cost.resources(layer, pick, AGILEX7).dsp == pe  # one block multiplies and adds
+    assert cost.resources(pick, ZYNQ).dsp == pe * (add.dsp + mul.dsp)
+    assert cost.resources(pick, AGILEX7).dsp == pe  # one block multiplies and adds
 
 
 @pytest.mark.parametrize("fabric", [*FABRICS.values(), AGILEX7])
@@ -179,7 +179,7 @@ def test_weights_that_padding_would_spoil() -> None:
     conv = ops.Conv((1, 1), (1, 1, 1, 1), (1, 1))
     graph, choice = chosen(b.finish([("y", b.op(conv, b.input(0), b.const(w)))]), 0)
     with pytest.raises(Unsupported, match="padding is streamed as zeros"):
-        dataflow.lower(graph, choice, 64)
+        dataflow.lower(graph, forms_of(choice), 64)
 
 
 def test_without_a_precision_a_float_model_is_told_of_both_ways() -> None:
@@ -193,7 +193,7 @@ def test_a_stream_narrower_than_an_element(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     graph, choice = chosen(linear(2, 3), 0)
     with pytest.raises(ProfileError, match=r"axi_stream_bits.*16 bits can't carry an element of port \w+ \(f32\)"):
-        project(dataflow.lower(graph, choice, 16), graph, load_profile(path), golden(linear(2, 3)))
+        project(dataflow.lower(graph, forms_of(choice), 16), graph, load_profile(path), golden(linear(2, 3)))
 
 
 # -- what the processor runs ------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_the_testbench_tells_near_from_far(tmp_path: Path) -> None:
     program = b.finish([("y", y), ("z", b.op(ops.Clamp(-5, 5), b.input(1)))])
     expected = golden(program.clone())
     graph, choice = chosen(program, 0)
-    project(dataflow.lower(graph, choice, 64), graph, PROFILE, expected).write(tmp_path)
+    project(dataflow.lower(graph, forms_of(choice), 64), graph, PROFILE, expected).write(tmp_path)
     include = ["-I", str(data.folder("sim") / "hls"), "-I", str(tmp_path / "src")]
     argv = ["g++", "-std=c++14", "-w", *include, "src/bench.cpp", "tb/testbench.cpp", "-o", "bench"]
     subprocess.run(argv, cwd=tmp_path, check=True)
@@ -280,20 +280,3 @@ def test_a_kernel_whose_result_nobody_reads() -> None:
     with fpga_runner.loaded(graph, choice, ("-O0", "-DCUVIL_SIM_BOUNDED")) as simulation:
         (got,), _ = simulation.run([x])
     np.testing.assert_allclose(got, np.exp(x), rtol=1e-6)
-
-
-def test_stages_are_found_by_many_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More kernels than are kept, each looked at by all threads."""
-    monkeypatch.setattr(stage, "KEPT", 8)
-    kernels = [k for n in range(40) for k in graph_of(linear(n % 7 + 2, n % 5 + 2, (1, 2)[: n % 2 + 1])).kernels]
-    wanted = [classify(k).kind for k in kernels]
-    assert set(wanted) == {"dense", "buffered"}
-
-    def look(_: int) -> list[str]:
-        found = [classify(k) for k in kernels]
-        assert all(s.kernel is k for s, k in zip(found, kernels, strict=True))
-        return [s.kind for s in found]
-
-    with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(look, range(64)):
-            assert found == wanted

@@ -36,7 +36,7 @@ def prepared(seed: int) -> tuple[Program, KernelGraph, Choice, list[np.ndarray],
     wanted = fpga_runner.meaning(program, inputs)
     graph = fpga_runner.graph_of(program, narrow=seed % 4 > 0)
     choice = fpga_runner.random_choice(graph, random.Random(seed))
-    foldings = [f"{name}: {c.schedule.describe()}" for name, c in choice.picked]
+    foldings = [f"{name}: {c.form.describe()}" for name, c in choice.picked]
     return program, graph, choice, inputs, wanted, "\n".join([f"seed {seed}", *trace, *foldings])
 
 

@@ -217,25 +217,23 @@ def test_lanes_divide_the_channels_and_one_another(extent: int) -> None:
 @pytest.mark.parametrize(("c", "o"), [(1, 1), (6, 8), (64, 100), (7, 96)])
 def test_foldings_are_legal(c: int, o: int) -> None:
     s = only(conv((o, c, 3, 3), 1, (1, 1, 1, 1)), (1, c, 5, 5))
-    options = list(fold.schedules(s, {}))
+    options = list(fold.foldings(s, {}))
     assert len(options) == len(set(options))
-    for schedule in options:
-        simd, pe = fold.lanes(s, schedule)
+    for folding in options:
+        simd, pe = folding.lanes
         assert c % simd == 0
         assert o % pe == 0
         assert pe <= fold.MAX_LANES
         assert simd <= fold.MAX_LANES
         assert pe * simd <= fold.MAX_MULTIPLIERS
-        assert schedule.stage("w") in ("bram", "lutram")
-        assert schedule.option("multiplier") in ("dsp", "lut")
-    assert {fold.lanes(s, o) for o in options} >= {(1, 1)}
+        assert folding.memory in ("bram", "lutram")
+        assert folding.multiplier in ("dsp", "lut")
+    assert {o.lanes for o in options} >= {(1, 1)}
 
 
 def test_stages_without_weights_have_no_place_for_them() -> None:
     pool = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), x), (1, 6, 4, 4))
-    assert {(fold.lanes(pool, s), s.stage("w"), s.option("multiplier")) for s in fold.schedules(pool, {})} == {
-        ((n, n), "", "") for n in (1, 2, 6)
-    }
+    assert {(s.lanes, s.memory, s.multiplier) for s in fold.foldings(pool, {})} == {((n, n), "", "") for n in (1, 2, 6)}
 
 
 # ---- the ring of rows ----------------------------------------------------------------------------------------------

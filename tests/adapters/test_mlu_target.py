@@ -12,7 +12,7 @@ import pytest
 import cuvil
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.mlu.adapter import MluAdapter
-from cuvil_hw.adapters.mlu.tile import strided, tile_of
+from cuvil_hw.adapters.mlu.tile import strided
 from cuvil_hw.api import choose, propose
 from cuvil_hw.errors import CuvilError, DoesNotFit, Unsupported
 from cuvil_hw.ir.program import Builder, Program
@@ -20,6 +20,7 @@ from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes import fuse
 from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType as T
+from tests.support.device_runner import opened
 from tests.support.fpga_networks import network
 from tests.support.mlu_runner import CARDS, check, planned
 
@@ -228,10 +229,9 @@ def test_less_nram_gives_smaller_tiles_and_then_none(tmp_path: Path) -> None:
         b = Builder([("x", T((1, 1 << 22), "f32"))])
         program = b.finish([("y", b.op(ops.Neg(), b.input(0)))])
         fuse.run(program)
-        (kernel,) = kernel_graph(program).kernels
-        ((_, picked),) = choose(propose(kernel_graph(program), MluAdapter(), profile), profile, {}).picked
+        ((_, picked),) = choose(propose(kernel_graph(program), MluAdapter(), profile), profile).picked
         assert picked.estimate.use["nram"] <= budget
-        sizes.append(tile_of(kernel, picked.schedule, budget).size)
+        sizes.append(picked.form.tile.size)
     assert sizes[0] > sizes[1] > 1
     with pytest.raises(DoesNotFit, match=r"needs [\d,]+ nram where 96 may be used, tightest at layer conv_0") as e:
         planned(conv_of(64), load_profile(card_file(tmp_path, 128)))
@@ -243,7 +243,7 @@ def test_operands_larger_than_nram_stay_in_gdram(nram: int, left: str) -> None:
     """The largest first, until the rest fits; the schedule says which."""
     profile = limited("mlu270", nram)
     graph = planned(conv_of(64), profile)[0]
-    (described,) = [c.schedule.describe() for _, c in choose(propose(graph, MluAdapter(), profile), profile, {}).picked]
+    (described,) = [c.form.describe() for _, c in choose(propose(graph, MluAdapter(), profile), profile).picked]
     assert described.count("@gdram") == {"": 0, "const_": 1, "both": 2}[left]
     check(conv_of(64), floats(1, 64, 6, 6), card=profile)
 
@@ -269,10 +269,10 @@ def test_what_the_cores_cannot_do_is_refused() -> None:
 
 def test_interfaces() -> None:
     profile = load_profile("mlu270")
-    assert "simulator" in MluAdapter().open(profile, "sim").name
-    assert "null" in MluAdapter().open(profile, "null").interface
+    assert "simulator" in opened(profile, "sim").name
+    assert "null" in opened(profile, "null").interface
     with pytest.raises(CuvilError, match="no interface 'fpga'; it has hw, sim, null"):
-        MluAdapter().open(profile, "fpga")
+        opened(profile, "fpga")
 
 
 def test_golden_text(golden: Any) -> None:

@@ -13,6 +13,7 @@ from cuvil_hw import data
 from cuvil_hw.adapters.target_check import adapter_for, check_file
 from cuvil_hw.errors import CuvilError, ProfileError
 from cuvil_hw.target.profile import builtin_profiles, load_profile
+from tests.support.device_runner import opened
 
 GOOD = """\
 schema: cuvil-profile/1
@@ -152,9 +153,9 @@ def test_declared_interfaces_are_those_that_open() -> None:
         for interface in adapter.interfaces:
             said = ""
             try:
-                adapter.open(profile, interface)
+                opened(profile, interface)
             except CuvilError as e:
                 said = str(e)
             assert "no interface" not in said
         with pytest.raises(CuvilError, match="no interface 'nope'"):
-            adapter.open(profile, "nope")
+            opened(profile, "nope")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from torch import nn
 import cuvil
 from cuvil_hw import api, dtypes, ops
 from cuvil_hw.adapters import registry
+from cuvil_hw.adapters.base import Offer
 from cuvil_hw.adapters.cpu.adapter import CpuAdapter
+from cuvil_hw.adapters.cpu.form import LoopNest
 from cuvil_hw.compile.golden import SAMPLES, golden
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError, DoesNotFit, InputError, ProfileError, ToolNotFound, Unsupported
@@ -247,18 +249,23 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         cuvil.compile(Net(), replace(profile, settings={**profile.settings, "cc": "no-such-gcc"}), X)
 
 
-class Picky(CpuAdapter):
+class Unpriced(LoopNest):
     """Has no cost for pools."""
 
-    def estimate(self, kernel: Any, schedule: Any, profile: Any) -> Estimate:
-        if "max_pool" in kernel.ops:
+    def estimate(self, profile: Any) -> Estimate:
+        if "max_pool" in self.kernel.ops:
             raise CuvilError("no cost model for pools")
-        return super().estimate(kernel, schedule, profile)
+        return super().estimate(profile)
+
+
+class Picky(CpuAdapter):
+    def offer(self, graph: Any, profile: Any) -> Offer:
+        return Offer([[Unpriced(k, "", 1, {})] for k in graph.kernels])
 
 
 class Lazy(CpuAdapter):
-    def schedules(self, kernel: Any, profile: Any) -> Iterable[Any]:
-        return ()
+    def offer(self, graph: Any, profile: Any) -> Offer:
+        return Offer([() for _ in graph.kernels])
 
 
 def test_errors_of_an_adapter_name_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +274,7 @@ def test_errors_of_an_adapter_name_the_layer(monkeypatch: pytest.MonkeyPatch) ->
         cuvil.compile(Net(), "cpu", X)
     assert caught.value.__notes__[0].startswith("at layer max_pool_1 (test_api.py:")
     monkeypatch.setattr(registry, "load_adapter", lambda name: Lazy())
-    with pytest.raises(CuvilError, match="adapter cpu has no schedule for layer conv_0"):
+    with pytest.raises(CuvilError, match="adapter cpu has no form for layer conv_0"):
         cuvil.compile(Net(), "cpu", X)
 
 

@@ -33,13 +33,14 @@ class Residual(nn.Module):
 
 
 def least(program: Program, statistics: Statistics) -> dict[str, float]:
-    """Use of the smallest schedule of every kernel on a PYNQ-Z2."""
+    """Use of the smallest form of every kernel on a PYNQ-Z2."""
     profile = load_profile("pynq-z2")
     adapter = adapter_for(profile, None)
     chosen = choose_precision(program, "int8", True, profile)
     ready = numbers.quantize(program.clone(), chosen, statistics)
     numbers.make_integer(ready, chosen)
-    kernels = api.propose(api.fuse(api.divide(ready, adapter, profile).core, adapter), adapter, profile)
+    graph = api.fuse(api.divide(ready, adapter, profile).core, adapter)
+    kernels = api.propose(graph, adapter, profile).kernels
     uses = [min((c.estimate.use for c in k.candidates), key=lambda use: use.get("lut", 0)) for k in kernels]
     return {axis: sum(use.get(axis, 0) for use in uses) for axis in ("lut", "ff", "dsp")}
 

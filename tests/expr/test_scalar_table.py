@@ -11,9 +11,9 @@ from cuvil_hw import ops
 from cuvil_hw.adapters.cpu import cost as cpu
 from cuvil_hw.adapters.cuda import cost as cuda
 from cuvil_hw.adapters.mlu import cost as mlu
-from cuvil_hw.adapters.mlu.tile import tile_of
+from cuvil_hw.adapters.mlu.tile import tiles
 from cuvil_hw.adapters.streaming.analysis.cost import Use, resources
-from cuvil_hw.adapters.streaming.analysis.fold import schedules
+from cuvil_hw.adapters.streaming.analysis.fold import foldings
 from cuvil_hw.adapters.streaming.analysis.stage import classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.errors import CuvilError
@@ -22,7 +22,6 @@ from cuvil_hw.expr.nodes import Load, binary, unary
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.kernel import Kernel
-from cuvil_hw.schedule.space import Schedule
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
 from tests.support.fpga_runner import graph_of
@@ -37,23 +36,22 @@ def kernel_of(op: Op) -> Kernel:
 
 
 def on_cpu(kernel: Kernel) -> float:
-    return cpu.estimate(kernel, Schedule(()), load_profile("x86_64-linux-gnu")).cycles
+    return cpu.estimate(kernel, 0, load_profile("x86_64-linux-gnu")).cycles
 
 
 def on_gpu(kernel: Kernel) -> float:
     profile = load_profile("h100")
     settings = {**profile.settings, "bandwidth_gb_s": 1 << 30, "sms": 1}  # so that arithmetic is what is seen
-    return cuda.estimate(kernel, Schedule(options=(("threads", "128"),)), replace(profile, settings=settings)).cycles
+    return cuda.estimate(kernel, cuda.threads(kernel, 128), replace(profile, settings=settings)).cycles
 
 
 def on_mlu(kernel: Kernel) -> float:
     profile = load_profile("mlu270")
-    return mlu.estimate(tile_of(kernel, Schedule(()), 1 << 18), profile).cycles
+    return mlu.estimate(tiles(kernel, 1 << 18, 1)[0], profile).cycles
 
 
 def on_fabric(kernel: Kernel) -> Use:
-    layer = classify(kernel)
-    return resources(layer, next(iter(schedules(layer, ZYNQ.floats))), ZYNQ)
+    return resources(next(iter(foldings(classify(kernel), ZYNQ.floats))), ZYNQ)
 
 
 # elu is made of expm1, softplus of log1p and exp.

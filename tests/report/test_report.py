@@ -24,7 +24,7 @@ from cuvil_hw.report.report import Report, add_accuracy, add_saturations
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.resources import Axis
-from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Level, Schedule
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate
 from cuvil_hw.types import TensorType
 from cuvil_hw.version import VERSION
 
@@ -42,13 +42,18 @@ def program() -> Program:
     return p
 
 
+class Unrolled:
+    def describe(self) -> str:
+        return "unroll o=4"
+
+
 def report(style: str = "spatial", model: str = "net") -> Report:
     p = program()
     graph = kernel_graph(p)
     assert len(graph.kernels) == 3
-    schedule = Schedule((Level((("o", 4),), "unroll"),))
+    form = Unrolled()
     picked = tuple(
-        (k.name, Candidate(schedule, Estimate(c / 1e8, c, {"lut": 10.0 * (i + 1)})))
+        (k.name, Candidate(form, Estimate(c / 1e8, c, {"lut": 10.0 * (i + 1)})))
         for i, (k, c) in enumerate(zip(graph.kernels, CYCLES, strict=True))
     )
     return build_report(

@@ -7,7 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,17 +17,24 @@ from cuvil_hw.errors import DoesNotFit, ToolNotFound
 from cuvil_hw.schedule import search
 from cuvil_hw.schedule.resources import Axis
 from cuvil_hw.schedule.solver import choose
-from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices, Level, Schedule
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices
 from cuvil_hw.target.profile import load_profile
 
 pytest.importorskip("ortools")
 
 
+@dataclass(frozen=True)
+class Unrolled:
+    times: int
+
+    def describe(self) -> str:
+        return f"unroll o={self.times}"
+
+
 def kernel(name: str, *rows: tuple[int, dict[str, float]]) -> KernelChoices:
     """Rows are (cycles, use); candidate i is unrolled i times."""
     candidates = tuple(
-        Candidate(Schedule((Level((("o", i),), "unroll"),)), Estimate(cycles / 1e8, cycles, use))
-        for i, (cycles, use) in enumerate(rows, 1)
+        Candidate(Unrolled(i), Estimate(cycles / 1e8, cycles, use)) for i, (cycles, use) in enumerate(rows, 1)
     )
     return KernelChoices(name, f"net.py:{len(name)}", candidates)
 
@@ -51,8 +58,8 @@ def brute(kernels: Sequence[KernelChoices], axes: Sequence[Axis], objective: str
             continue
         cycles = [c.estimate.cycles for c in picks]
         key = (
-            max(cycles) if objective == "max" else sum(cycles),
-            fullest(picks, axes) if objective == "max" else 0,
+            max(cycles) if objective == "slowest" else sum(cycles),
+            fullest(picks, axes) if objective == "slowest" else 0,
             sum(spend(picks, a) / a.limit for a in axes if a.rule == "sum"),
         )
         best = key if best is None or key < best else best
@@ -74,7 +81,7 @@ ROW = st.tuples(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=4), st.sampled_from(["max", "sum"]))
+@given(st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=4), st.sampled_from(["slowest", "sum"]))
 def test_equals_brute_force(rows: list[list[tuple[int, dict[str, float]]]], objective: str) -> None:
     kernels = [kernel(f"k{i}", *r) for i, r in enumerate(rows)]
     best = brute(kernels, AXES, objective)
@@ -132,7 +139,7 @@ def test_big_network_takes_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_solve", counted)
     kernels = folded(1, 60, 100)
     axes = load_profile("zcu104").axes
-    choice = choose(kernels, axes, target="zcu104", objective="max")
+    choice = choose(kernels, axes, target="zcu104", objective="slowest")
     assert choice.objective == choice.bound
     assert all(choice.use[a.name] <= a.budget for a in axes)
     assert len(sizes) <= 12
@@ -142,16 +149,16 @@ def test_big_network_takes_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_same_answer_every_time_whatever_the_order_of_proposals() -> None:
     kernels = folded(2, 12, 30)
     axes = load_profile("pynq-z2").axes
-    first = choose(kernels, axes, target="t", objective="max")
-    assert choose(kernels, axes, target="t", objective="max") == first
+    first = choose(kernels, axes, target="t", objective="slowest")
+    assert choose(kernels, axes, target="t", objective="slowest") == first
     turned = [replace(k, candidates=k.candidates[::-1]) for k in kernels]
-    assert choose(turned, axes, target="t", objective="max") == first
+    assert choose(turned, axes, target="t", objective="slowest") == first
 
 
 def test_nothing_is_unrolled_beyond_the_bottleneck() -> None:
     slow = kernel("slow", (100, {"dsp": 4}))
     quick = kernel("quick", (90, {"dsp": 1}), (10, {"dsp": 5}), (200, {"dsp": 0}))
-    choice = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="max")
+    choice = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="slowest")
     assert (choice.objective, choice.candidate("quick").estimate.cycles, choice.use["dsp"]) == (100, 90, 5)
     assert choice.style == "spatial"
     summed = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="sum")
@@ -179,8 +186,8 @@ def bram_bound() -> list[KernelChoices]:
 
 def test_half_of_an_axis_changes_the_folding() -> None:
     axes = load_profile("pynq-z2").axes
-    full = choose(bram_bound(), axes, target="t", objective="max")
-    half = choose(bram_bound(), scale(axes, "bram18", 0.5), target="t", objective="max")
+    full = choose(bram_bound(), axes, target="t", objective="slowest")
+    half = choose(bram_bound(), scale(axes, "bram18", 0.5), target="t", objective="slowest")
     assert (full.objective, full.use["bram18"]) == (450, 165)
     assert (half.objective, half.use["bram18"]) == (800, 109)
     assert full.picked != half.picked
@@ -193,7 +200,7 @@ def test_two_percent_names_layer_axis_and_numbers() -> None:
             bram_bound(),
             axes,
             target="tiny",
-            objective="max",
+            objective="slowest",
             fixed={"bram18": 2},
             alternatives={"pynq-z2": load_profile("pynq-z2").axes, "same": axes},
         )
@@ -205,24 +212,24 @@ def test_two_percent_names_layer_axis_and_numbers() -> None:
         "its smallest design fits pynq-z2"
     )
     with pytest.raises(DoesNotFit, match=r"it takes a target with at least 29 bram18 \(at use 0.8\)"):
-        choose(bram_bound(), axes, target="tiny", objective="max", fixed={"bram18": 2})
+        choose(bram_bound(), axes, target="tiny", objective="slowest", fixed={"bram18": 2})
 
 
 def test_advice_names_the_use_that_would_do_and_is_true() -> None:
     axes = [Axis("bram18", 24, "sum", 0.8), Axis("lut", 10_000, "sum", 0.7)]
     with pytest.raises(DoesNotFit, match=r"fits with `use: 0.88` for bram18$"):
-        choose(bram_bound(), axes, target="t", objective="max")
-    choice = choose(bram_bound(), [replace(axes[0], utilisation=0.88), axes[1]], target="t", objective="max")
+        choose(bram_bound(), axes, target="t", objective="slowest")
+    choice = choose(bram_bound(), [replace(axes[0], utilisation=0.88), axes[1]], target="t", objective="slowest")
     assert choice.use["bram18"] == 21
     with pytest.raises(DoesNotFit):
-        choose(bram_bound(), [replace(axes[0], utilisation=0.87), axes[1]], target="t", objective="max")
+        choose(bram_bound(), [replace(axes[0], utilisation=0.87), axes[1]], target="t", objective="slowest")
 
 
 def test_axes_that_only_conflict() -> None:
     kernels = [kernel(n, (10, {"lut": 10, "dsp": 0}), (10, {"lut": 0, "dsp": 10})) for n in ("a", "b", "c")]
     axes = [Axis("lut", 12, "sum"), Axis("dsp", 14, "sum")]
     with pytest.raises(DoesNotFit, match=r"the least of it with which all other resources suffice") as caught:
-        choose(kernels, axes, target="t", objective="max")
+        choose(kernels, axes, target="t", objective="slowest")
     # 20 more of lut or of dsp would do; lut is the one that is shorter.
     assert (caught.value.axis, caught.value.need, caught.value.limit) == ("lut", 20, 12)
     assert "at least 20 lut (at use 1)" in caught.value.nearest
@@ -232,7 +239,7 @@ def test_a_starved_axis_is_named_rather_than_the_one_that_could_replace_it() -> 
     kernels = [kernel(n, (10, {"lut": 1, "bram18": 10}), (10, {"lut": 60, "bram18": 0})) for n in ("a", "b")]
     axes = [Axis("lut", 100, "sum"), Axis("bram18", 2, "sum")]
     with pytest.raises(DoesNotFit) as caught:
-        choose(kernels, axes, target="t", objective="max")
+        choose(kernels, axes, target="t", objective="slowest")
     assert (caught.value.axis, caught.value.need, caught.value.limit) == ("bram18", 10, 2)
 
 
@@ -241,7 +248,7 @@ def test_several_axes_that_are_short_together() -> None:
     memory = [kernel(n, (10, {"ff": 10}), (10, {"uram": 10})) for n in ("d", "e", "f")]
     axes = [Axis(name, 10, "sum") for name in ("lut", "dsp", "ff", "uram")]
     with pytest.raises(DoesNotFit, match=r"every resource suffices by itself, but not all together"):
-        choose([*logic, *memory], axes, target="t", objective="max")
+        choose([*logic, *memory], axes, target="t", objective="slowest")
 
 
 def test_one_kernel_too_big_for_an_axis_of_its_own() -> None:
@@ -255,28 +262,28 @@ def test_one_kernel_too_big_for_an_axis_of_its_own() -> None:
 
 def test_resource_of_which_there_is_none() -> None:
     with pytest.raises(DoesNotFit) as caught:
-        choose([kernel("k", (5, {"uram": 1}))], load_profile("zynq").axes, target="z", objective="max")
+        choose([kernel("k", (5, {"uram": 1}))], load_profile("zynq").axes, target="z", objective="slowest")
     assert (caught.value.axis, caught.value.need, caught.value.limit) == ("uram", 1, 0)
 
 
 def test_fixed_overhead_is_counted_once() -> None:
     axes = [Axis("lut", 10, "sum")]
     kernels = [kernel("a", (9, {"lut": 2}), (3, {"lut": 5})), kernel("b", (4, {"lut": 1}))]
-    choice = choose(kernels, axes, target="t", objective="max", fixed={"lut": 4})
+    choice = choose(kernels, axes, target="t", objective="slowest", fixed={"lut": 4})
     assert (choice.objective, choice.use["lut"]) == (4, 10)
-    assert choose(kernels, axes, target="t", objective="max", fixed={"lut": 5}).objective == 9
+    assert choose(kernels, axes, target="t", objective="slowest", fixed={"lut": 5}).objective == 9
     with pytest.raises(DoesNotFit, match=r"needs 11 lut where 10"):
-        choose(kernels, axes, target="t", objective="max", fixed={"lut": 8})
+        choose(kernels, axes, target="t", objective="slowest", fixed={"lut": 8})
     with pytest.raises(DoesNotFit, match=r"layer fixed overhead"):
-        choose([], axes, target="t", objective="max", fixed={"lut": 11})
-    assert choose([], axes, target="t", objective="max") == Choice((), 0, 0, {"lut": 0}, "spatial")
+        choose([], axes, target="t", objective="slowest", fixed={"lut": 11})
+    assert choose([], axes, target="t", objective="slowest") == Choice((), 0, 0, {"lut": 0}, "spatial")
 
 
 def test_a_budget_filled_exactly_fits_despite_float_noise() -> None:
     kernels = [kernel(f"k{i}", (1, {"lut": 0.1}), (9, {"lut": 0.0})) for i in range(10)]
-    assert choose(kernels, [Axis("lut", 1, "sum")], target="t", objective="max").objective == 1
+    assert choose(kernels, [Axis("lut", 1, "sum")], target="t", objective="slowest").objective == 1
     assert (
-        choose([kernel("k", (1, {"lut": 37240}))], load_profile("zynq").axes, target="t", objective="max").objective
+        choose([kernel("k", (1, {"lut": 37240}))], load_profile("zynq").axes, target="t", objective="slowest").objective
         == 1
     )
 
@@ -294,10 +301,10 @@ def test_or_tools_is_only_needed_for_hard_cases(monkeypatch: pytest.MonkeyPatch)
     [
         ([kernel("a", (1, {})), kernel("a", (1, {}))], "two kernels are named 'a'"),
         ([KernelChoices("a", "", ())], "'a' has no candidate"),
-        ([kernel("a", (1, {"lut": float("nan")}))], "schedule 'unroll o=1': lut is nan"),
+        ([kernel("a", (1, {"lut": float("nan")}))], "form 'unroll o=1': lut is nan"),
         ([kernel("a", (-1, {}))], "cycles is -1"),
     ],
 )
 def test_mistakes_of_an_adapter(kernels: list[KernelChoices], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        choose(kernels, AXES, target="t", objective="max")
+        choose(kernels, AXES, target="t", objective="slowest")

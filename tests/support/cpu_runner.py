@@ -15,7 +15,7 @@ from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes import fuse
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Candidate, Choice
+from cuvil_hw.schedule.space import Choice
 from cuvil_hw.target.profile import Profile, load_profile
 from tests.support import device_runner
 
@@ -23,13 +23,9 @@ PROFILE = load_profile("cpu")
 
 
 def choice_of(graph: KernelGraph, lanes: int | None = None, profile: Profile = PROFILE) -> Choice:
-    """For each kernel the schedule with `lanes` accumulators, or the one with the best estimate."""
-    adapter, picked = CpuAdapter(), []
-    for k in graph.kernels:
-        options = [Candidate(s, adapter.estimate(k, s, profile)) for s in adapter.schedules(k, profile)]
-        wanted = [c for c in options if lanes is None or c.schedule.option("lanes", str(lanes)) == str(lanes)]
-        picked.append((k.name, min(wanted, key=lambda c: c.estimate.cycles)))
-    return Choice(tuple(picked), 0.0, 0.0, {}, "temporal")
+    """For each kernel the form with `lanes` accumulators, or the one with the best estimate."""
+    other = lambda form: lanes is not None and form.lanes not in (0, lanes)  # noqa: E731
+    return device_runner.cheapest(graph, CpuAdapter(), profile, other)
 
 
 def graph_of(program: Program, **options: Any) -> KernelGraph:
@@ -50,7 +46,7 @@ def source_of(program: Program, lanes: int | None = None) -> str:
 def loaded(program: Program, lanes: int | None = None) -> Iterator[Loaded]:
     """The compiled program on this processor."""
     graph = graph_of(program)
-    with device_runner.loaded(graph, plan_of(graph, lanes), CpuAdapter().open(PROFILE, "hw"), build=True) as run:
+    with device_runner.loaded(graph, plan_of(graph, lanes), device_runner.opened(PROFILE, "hw"), build=True) as run:
         yield run
 
 

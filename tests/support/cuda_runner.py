@@ -9,32 +9,33 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.adapters.cuda.adapter import CudaAdapter
+from cuvil_hw.adapters.cuda.form import CudaForm
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Loaded
 from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes import fuse
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Candidate, Choice, Schedule
+from cuvil_hw.schedule.space import Choice
 from cuvil_hw.target.profile import Profile, load_profile
 from tests.support import device_runner
 
 PROFILE = load_profile("cuda:sm_75")
-Prefer = Callable[[Schedule], float]
+Prefer = Callable[[CudaForm], float]
 
 
-def form(name: str, **options: str) -> Prefer:
-    """Prefers schedules of a form, with these options where there are several."""
-    return lambda s: 2 * (s.option("form") != name) + sum(s.option(k) != v for k, v in options.items())
+def form(name: str, dot4: bool | None = None) -> Prefer:
+    """Prefers forms of a kind, with `dot4` where there are several."""
+
+    def prefer(f: CudaForm) -> float:
+        described = f.describe()
+        return 2 * (f"form={name}" not in described) + (dot4 is not None and ("dot4=yes" in described) != dot4)
+
+    return prefer
 
 
 def choice_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile = PROFILE) -> Choice:
-    """For each kernel the schedule that `prefer` puts first, and of those the one with the best estimate."""
-    adapter, picked = CudaAdapter(), []
-    for k in graph.kernels:
-        options = [Candidate(s, adapter.estimate(k, s, profile)) for s in adapter.schedules(k, profile)]
-        picked.append((k.name, min(options, key=lambda c: (prefer(c.schedule) if prefer else 0, c.estimate.cycles))))
-    return Choice(tuple(picked), 0.0, 0.0, {}, "temporal")
+    return device_runner.cheapest(graph, CudaAdapter(), profile, prefer or (lambda f: 0.0))
 
 
 def graph_of(program: Program) -> KernelGraph:
@@ -50,7 +51,7 @@ def plan_of(graph: KernelGraph, prefer: Prefer | None = None, profile: Profile =
 @contextmanager
 def loaded(program: Program, prefer: Prefer | None = None, interface: str = "sim") -> Iterator[Loaded]:
     graph = graph_of(program)
-    with device_runner.loaded(graph, plan_of(graph, prefer), CudaAdapter().open(PROFILE, interface)) as run:
+    with device_runner.loaded(graph, plan_of(graph, prefer), device_runner.opened(PROFILE, interface)) as run:
         yield run
 
 

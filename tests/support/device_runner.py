@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuvil_hw.adapters.base import Adapter, Golden
+from cuvil_hw.api import propose
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device, DeviceProgram, Loaded
 from cuvil_hw.contract.record import seal
+from cuvil_hw.contract.registry import open_device
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.memory import plan_memory
@@ -31,6 +34,19 @@ def planned(graph: KernelGraph, choice: Choice, adapter: Adapter, profile: Profi
     module = adapter.lower(design, profile)
     module.verify()
     return adapter.plan(module, design, profile, Golden())
+
+
+def cheapest(
+    graph: KernelGraph, adapter: Adapter, profile: Profile, prefer: Callable[[Any], float] = lambda form: 0.0
+) -> Choice:
+    """For each kernel the form that `prefer` puts first, and of those the one with the fewest cycles."""
+    proposals = propose(graph, adapter, profile)
+    best = [min(k.candidates, key=lambda c: (prefer(c.form), c.estimate.cycles)) for k in proposals.kernels]
+    return Choice(tuple(zip([k.name for k in graph.kernels], best, strict=True)), 0.0, 0.0, {}, "")
+
+
+def opened(profile: Profile, interface: str) -> Device:
+    return open_device(profile.adapter, asdict(profile), interface)
 
 
 @contextmanager

@@ -12,9 +12,8 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.streaming.analysis import fold
-from cuvil_hw.adapters.streaming.analysis.stage import classify
 from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.project import project
@@ -48,9 +47,13 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
 
 def random_choice(graph: KernelGraph, rng: random.Random) -> Choice:
     """Any legal folding of each kernel, evenly drawn."""
-    drawn = [(k.name, rng.choice(list(fold.schedules(classify(k), fabric(PROFILE).floats)))) for k in graph.kernels]
-    picked = [(name, Candidate(schedule, Estimate(0.0, 1))) for name, schedule in drawn]
+    drawn = [(k.name, rng.choice(processes(k, fabric(PROFILE)))) for k in graph.kernels]
+    picked = [(name, Candidate(form, Estimate(0.0, 1))) for name, form in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
+
+
+def forms_of(choice: Choice) -> list[Process]:
+    return [c.form for _, c in choice.picked]  # type: ignore[misc]
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def loaded(
 ) -> Iterator[LoadedSimulation]:
     """The emitted sources of a design, compiled for this machine."""
     bits = PROFILE.setting("axi_stream_bits", 64)
-    module = dataflow.lower(graph, choice, bits)
+    module = dataflow.lower(graph, forms_of(choice), bits)
     module.verify()
     plan = project(module, graph, PROFILE, Golden())
     with program_of(graph, plan) as program:

@@ -1,6 +1,6 @@
 """The interpreter of level2 against the simulators of all targets, on the same modules.
 
-python -m tests.support.level2_check --graphs 500    lowers random graphs for every target under schedules drawn at
+python -m tests.support.level2_check --graphs 500    lowers random graphs for every target in forms drawn at
 random, and runs each module twice: interpreted, and rendered, compiled and simulated. Both must agree with each other
 and with the meaning of the graph in NumPy.
 """
@@ -35,21 +35,22 @@ TOGETHER = 25  # graphs in one program
 
 @contextmanager
 def lowered(program: Program, target: str, seed: int, simulate: bool) -> Iterator[tuple[Interpreted, Loaded | None]]:
-    """A program, which is changed, on a target under schedules drawn at random: its module interpreted and, with
+    """A program, which is changed, on a target in forms drawn at random: its module interpreted and, with
     `simulate`, what is rendered from it on the target's simulator."""
     profile = load_profile(target)
     adapter = api.adapter_for(profile, None)
     graph = api.fuse(program, adapter)
     draw = random.Random(seed)
-    picked = tuple((k.name, draw.choice(k.candidates)) for k in api.propose(graph, adapter, profile))
-    design = api.plan_memory(graph, Choice(picked, 0.0, 0.0, {}, ""), {}, adapter, profile)
+    proposals = api.propose(graph, adapter, profile)
+    picked = tuple((k.name, draw.choice(k.candidates)) for k in proposals.kernels)
+    design = api.plan_memory(graph, Choice(picked, 0.0, 0.0, {}, ""), proposals, adapter.alignment, profile)
     module = adapter.lower(design, profile)
     interpreted = Interpreted(graph, module)
     if not simulate:
         yield interpreted, None
         return
     plan = adapter.plan(module, design, profile, Golden())
-    device = adapter.open(profile, adapter.interface)
+    device = device_runner.opened(profile, adapter.interface)
     with device_runner.loaded(graph, plan, device, build=bool(plan.commands) and target == "cpu") as loaded:
         yield interpreted, loaded
 

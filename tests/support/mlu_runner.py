@@ -25,7 +25,7 @@ CARDS = ("mlu270", "mlu370-x4")
 def planned(program: Program, profile: Profile) -> tuple[KernelGraph, BuildPlan]:
     fuse.run(program, residual_epilogue=True)
     graph, adapter = kernel_graph(program), MluAdapter()
-    choice = choose(propose(graph, adapter, profile), profile, {})
+    choice = choose(propose(graph, adapter, profile), profile)
     return graph, device_runner.planned(graph, choice, adapter, profile)
 
 
@@ -33,7 +33,7 @@ def planned(program: Program, profile: Profile) -> tuple[KernelGraph, BuildPlan]
 def loaded(program: Program, card: str | Profile = "mlu270") -> Iterator[Loaded]:
     profile = load_profile(card)
     graph, plan = planned(program, profile)
-    with device_runner.loaded(graph, plan, MluAdapter().open(profile, "sim")) as run:
+    with device_runner.loaded(graph, plan, device_runner.opened(profile, "sim")) as run:
         yield run
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.agilex.device import INTERFACES, open_device
+from cuvil_hw.adapters.agilex.device import INTERFACES
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.project import project
 from cuvil_hw.adapters.base import Golden, SettingKind
@@ -14,8 +13,8 @@ from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.contract.device import Device
 from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ MEMORY_BITS = 64  # of the host's memory that one port moves a cycle, for the co
 class AgilexAdapter(Streaming):
     name = "agilex"
     interfaces = INTERFACES
-    axes = ("alm", "ff", "m20k", "mlab", "dsp")
+    axes: ClassVar[Mapping[str, Rule]] = {"alm": "sum", "ff": "sum", "m20k": "sum", "mlab": "sum", "dsp": "sum"}
     settings: ClassVar[Mapping[str, SettingKind]] = {"stall_s": float}
 
     def fabric(self, profile: Profile) -> Fabric:
@@ -41,6 +40,3 @@ class AgilexAdapter(Streaming):
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         return project(module, design.graph, profile, golden)
-
-    def open(self, profile: Profile, interface: str) -> Device:
-        return open_device(asdict(profile), interface)

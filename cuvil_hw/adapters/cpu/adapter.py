@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.adapters.cpu import cost
-from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of, open_device
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind
+from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of
+from cuvil_hw.adapters.cpu.form import LoopNest
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
-from cuvil_hw.adapters.sequential.alike import form_of, share, shared_by
-from cuvil_hw.adapters.sequential.nest import Nest, apply
+from cuvil_hw.adapters.sequential.alike import share, shared_by
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.constants import ConstantStore
-from cuvil_hw.contract.device import Device
 from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.lower.emit import Tables
@@ -30,9 +27,9 @@ from cuvil_hw.render.c.names import Names, comment_lines
 from cuvil_hw.runtime.compilers import CCompiler
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
-from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.memory import buffer_bytes
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.space import Objective
 from cuvil_hw.target.opt_level import LEVELS, level_of
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
@@ -54,7 +51,8 @@ class CpuAdapter:
     float_ends = False
     residual_epilogue = True
     integer_weights = True
-    axes = ()
+    axes: ClassVar[Mapping[str, Rule]] = {}
+    objective: Objective = "sum"
     alignment = 64  # a cache line, and the widest vector
     settings: ClassVar[Mapping[str, SettingKind]] = {"cc": str, "march": str, "run": str}
 
@@ -66,45 +64,39 @@ class CpuAdapter:
             return f"a tensor of {largest:,} elements; the generated code indexes with 32 bits"
         return None
 
-    def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         """Numbers of accumulators side by side; a kernel without a reduction has one way to run."""
-        if kernel.reduce is None:
-            return [Schedule()]
-        lanes = MORE_LANES if level_of(profile) == max(LEVELS) else LANES
-        return [Schedule(options=(("lanes", str(n)),)) for n in lanes]
+        placed, lanes = place(graph), MORE_LANES if level_of(profile) == max(LEVELS) else LANES
 
-    def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-        return cost.estimate(kernel, schedule, profile)
+        def forms(kernel: Kernel) -> list[LoopNest]:
+            own = {n: placed.layouts[n] for n in (*kernel.inputs, kernel.output) if n in placed.layouts}
+            vector = placed.vectors[kernel.name]
+            return [LoopNest(kernel, vector, n, own) for n in (lanes if kernel.reduce else (0,))]
+
+        return Offer([forms(kernel) for kernel in graph.kernels])
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """One function of role "kernel" for all kernels that compute the same, arguments: the inputs, then the output;
         `cuvil.kernels` names them."""
         graph = design.graph
         _check_sizes(graph)
-        tables, placed = Tables(_store(graph)), place(graph)
-        names = Names(frozenset())
+        tables, names = Tables(_store(graph)), Names(frozenset())
         functions: dict[Hashable, FuncOp] = {}
         sharing: dict[Hashable, list[str]] = {}
-        for kernel in graph.kernels:
-            lanes = int(design.choice.candidate(kernel.name).schedule.option("lanes", "1"))
-            nest = Nest(placed.vectors[kernel.name], lanes, placed.layouts)
-            buffers = [graph.buffers[n] for n in (*kernel.inputs, kernel.output)]
-            key: Hashable = (form_of(kernel), nest.vector, lanes, tuple(map(nest.layout, buffers)))
-            sharing.setdefault(key, []).append(kernel.name)
+        for form in design.forms(LoopNest):
+            key, name = form.alike(graph.buffers), form.kernel.name
+            sharing.setdefault(key, []).append(name)
             if key not in functions:
-                functions[key] = apply(kernel, nest, graph.buffers, tables, names.new(kernel.name), len(functions))
+                functions[key] = form.emit(graph.buffers, tables, names.new(name), len(functions))
         for key, function in functions.items():
             share(function, sharing[key])
         return ModuleOp([*tables.ops, *functions.values()])
-
-    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        return {}
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """`info`: what device.py needs: ABI version, architecture, scratch bytes, constants in the order of their
         pointers, each with the order of its dimensions in memory."""
         graph, memory = design.graph, design.memory
-        layouts = place(graph).layouts
+        layouts = {name: order for form in design.forms(LoopNest) for name, order in form.layouts.items()}
         constants = [b for b in graph.buffers.values() if b.role == "const"]
         compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
         record = CpuRecord(
@@ -139,12 +131,6 @@ class CpuAdapter:
             products=(LIBRARY,),
             info=info,
         )
-
-    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
-        return Measured()
-
-    def open(self, profile: Profile, interface: str) -> Device:
-        return open_device(asdict(profile), interface)
 
 
 def _seal(info: Mapping[str, Any], graph: KernelGraph) -> str:

@@ -6,7 +6,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import vectorizable
 from cuvil_hw.expr.scalar import Call, column
 from cuvil_hw.schedule.kernel import Kernel
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.target.profile import Profile
 
 _LATENCY = 4.0  # of a dependent addition
@@ -14,8 +14,8 @@ _PIPES = 2.0
 VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 
 
-def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-    """Cycles of the arithmetic, with as many lanes as the schedule and the machine's registers allow."""
+def estimate(kernel: Kernel, lanes: int, profile: Profile) -> Estimate:
+    """Cycles of the arithmetic, with as many of the `lanes` at once as the machine's registers allow."""
     bits = VECTOR_BITS.get(profile.setting("march", ""), 128)
     reduce = kernel.reduce
     width = max(1, bits // (8 * dtypes.to_numpy(reduce.dtype if reduce else kernel.type.dtype).itemsize))
@@ -23,7 +23,7 @@ def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
         lanes, waste, stall = min(width, max(kernel.type.size, 1)), 1.0, 1.0
     else:
         extent = max((i.extent for i in vectorizable(kernel)), default=1)
-        tile = max(1, min(int(schedule.option("lanes", "1")), extent))
+        tile = max(1, min(lanes, extent))
         lanes = min(tile, width)
         # The last vector of a tile may be partly empty; one accumulator waits for itself, independent ones overlap.
         vectors = -(-tile // lanes)

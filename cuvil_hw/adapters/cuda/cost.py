@@ -5,14 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from cuvil_hw.adapters.cuda.arch import WARP
-from cuvil_hw.adapters.cuda.tile import Shape, Sizes, shape_of, sizes_of
-from cuvil_hw.adapters.sequential.product import product_of
+from cuvil_hw.adapters.cuda.tile import Shape, Sizes
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.expr.nodes import affine
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.target.profile import Profile
 
 _LOAD = 4.0  # in additions: loads and stores go through a quarter of the lanes
@@ -25,13 +24,13 @@ _REGISTERS = 32.0  # addresses, counters, epilogue
 _ENOUGH = 0.5
 
 
-def estimate(kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-    """Seconds, cycles of the core clock, and use of `shared`, `registers` and `threads`."""
-    shape = shape_of(kernel) if schedule.option("form") == "tile" else None
-    if shape is not None:
-        work, threads, use = _tiled(kernel, shape, sizes_of(schedule))
-    else:
-        work, threads, use = _threads(kernel, schedule)
+# Lane cycles in all, threads in all, and use of `shared`, `registers` and `threads` by a block.
+Work = tuple[float, float, dict[str, float]]
+
+
+def estimate(kernel: Kernel, work_of: Work, profile: Profile) -> Estimate:
+    """Seconds, cycles of the core clock, and use."""
+    work, threads, use = work_of
     sms, lanes = profile.setting("sms", 1), profile.setting("lanes_per_sm", 64)
     resident = profile.setting("threads_per_sm", 1024) * sms
     share = min(1.0, max(threads, 1.0) / (resident * _ENOUGH))
@@ -55,23 +54,27 @@ def _epilogue(kernel: Kernel) -> float:
     return kernel.type.size * _LOAD + sum(_weight(op) * n for op, n in once)
 
 
-def _threads(kernel: Kernel, schedule: Schedule) -> tuple[float, float, dict[str, float]]:
+def threads(kernel: Kernel, block: int) -> Work:
+    """An output per thread, `block` threads of a block."""
     work = kernel.type.size * _LOAD + sum(_weight(op) * n for (op, _), n in kernel.op_counts().items())
     steps = prod(i.extent for i in kernel.reduction_iters)
     loads = max(len(kernel.loads()), 1)
     work += kernel.type.size * steps * loads * _LOAD
-    threads = float(kernel.type.size)
     if kernel.reduce is not None:
         work += kernel.type.size * steps * _LATENCY_CYCLES / 8
-    if schedule.option("form") == "warp":
-        if schedule.option("dot4") == "yes":
-            work /= 3.0
-        if schedule.option("dot4") != "yes" and not _coalesced(kernel):
-            work *= _STRIDED
-        waste = -(-steps // WARP) * WARP / max(steps, 1)
-        work = work * waste + kernel.type.size * WARP * 5 * _LOAD
-        threads *= WARP
-    return work, threads, {"shared": 0.0, "registers": _REGISTERS, "threads": float(schedule.option("threads"))}
+    return work, float(kernel.type.size), {"shared": 0.0, "registers": _REGISTERS, "threads": float(block)}
+
+
+def warps(kernel: Kernel, block: int, words: bool) -> Work:
+    """An output per warp; `words`: four products at once."""
+    work, outputs, use = threads(kernel, block)
+    if words:
+        work /= 3.0
+    elif not _coalesced(kernel):
+        work *= _STRIDED
+    steps = prod(i.extent for i in kernel.reduction_iters)
+    waste = -(-steps // WARP) * WARP / max(steps, 1)
+    return work * waste + kernel.type.size * WARP * 5 * _LOAD, outputs * WARP, use
 
 
 def _coalesced(kernel: Kernel) -> bool:
@@ -82,26 +85,31 @@ def _coalesced(kernel: Kernel) -> bool:
     return all(affine(last)[0].get(i) == 1 for last in moving for i in inner)
 
 
-def _tiled(kernel: Kernel, shape: Shape, s: Sizes) -> tuple[float, float, dict[str, float]]:
+def tiles(kernel: Kernel, shape: Shape, s: Sizes) -> Work:
+    """A sum of products by tiles."""
     across, down = -(-shape.columns.extent // s.columns), -(-shape.rows.extent // s.rows)
     tiles = across * down * prod(i.extent for i in shape.batch)
     chunks = -(-shape.steps // s.k)
     per_step = s.row_each * s.column_each + (s.row_each + s.column_each) * _LOAD
     if s.dot4:
-        product = product_of(kernel)
-        sides = (product.left.bytes, product.right.bytes) if product else ()
+        sides = (shape.product.left.bytes, shape.product.right.bytes)
         corrected = any(side is not None and side.byte_zero for side in sides)
         per_step = (per_step + (s.row_each * s.column_each if corrected else 0)) / 4
     staging = (s.rows + s.columns) * s.k / s.threads * (2 * _LOAD + 12)
     per_thread = chunks * (s.k * per_step + staging + 2 * _BARRIER_CYCLES)
     work = tiles * s.threads * per_thread + _epilogue(kernel)
-    element = 1 if s.dot4 else to_numpy(shape.product.left.value.dtype).itemsize
     use = {
-        "shared": float((s.rows + s.columns) * s.pitch * element),
+        "shared": float(shared_bytes(shape, s)),
         "registers": _REGISTERS + s.row_each * s.column_each + s.row_each + s.column_each,
         "threads": float(s.threads),
     }
     return work, float(tiles * s.threads), use
+
+
+def shared_bytes(shape: Shape, s: Sizes) -> int:
+    """Of a block."""
+    element = 1 if s.dot4 else to_numpy(shape.product.left.value.dtype).itemsize
+    return (s.rows + s.columns) * s.pitch * element
 
 
 def _bytes(kernel: Kernel) -> float:

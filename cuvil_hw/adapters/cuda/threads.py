@@ -3,7 +3,7 @@
     per thread: for (i = own number; i < all elements of all samples; i += all threads) output[i] = body
     per warp:   the same with warps; lanes take every 32nd step of the reduction and add up by shuffles
 
-With `dot4`, four steps that read neighbouring bytes are one 8-bit dot product.
+With `words`, four steps that read neighbouring bytes are one 8-bit dot product.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw.adapters.cuda.arch import WARP
 from cuvil_hw.adapters.sequential.nest import Lowering, Nest, comment, hoisted, identity, memory_type
-from cuvil_hw.adapters.sequential.product import Bytes, Product, product_of
+from cuvil_hw.adapters.sequential.product import Bytes, Product
 from cuvil_hw.expr.nodes import Apply, Expr, Iter, Reduce, State
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Role, Threads, annotate
 from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
-from cuvil_hw.schedule.space import Schedule
 
 SAMPLE = "sample"
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -56,21 +55,26 @@ def finish(kernel: Kernel, block: Block, symbol: str, threads: int) -> func.Func
 
 
 def lower_threads(
-    kernel: Kernel, schedule: Schedule, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
+    kernel: Kernel, threads: int, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
 ) -> func.FuncOp:
-    """The function of a kernel under a "thread" or "warp" schedule."""
+    """The function of a kernel with an output per thread."""
     block, memories, emitter = begin(kernel, buffers, tables, layer)
-    threads = int(schedule.option("threads"))
-    lowering = PerThread(kernel, Nest(), buffers, memories, emitter, threads, block.args[-1])
-    if schedule.option("form") == "warp":
-        lowering.run_warps(schedule.option("dot4") == "yes")
-    else:
-        lowering.run()
+    Elements(kernel, Nest(), buffers, memories, emitter, threads, block.args[-1]).run()
+    return finish(kernel, block, symbol, threads)
+
+
+def lower_warps(
+    kernel: Kernel, threads: int, words: Product | None, buffers: Mapping[str, Buffer], tables: Tables, symbol: str,
+    layer: int,
+) -> func.FuncOp:  # fmt: skip
+    """The function of a kernel with an output per warp; `words`: its sum of products, where it reads words of bytes."""
+    block, memories, emitter = begin(kernel, buffers, tables, layer)
+    Elements(kernel, Nest(), buffers, memories, emitter, threads, block.args[-1]).run_warps(words)
     return finish(kernel, block, symbol, threads)
 
 
 @dataclass(frozen=True, slots=True)
-class PerThread(Lowering):
+class Elements(Lowering):
     threads: int
     samples: SSAValue
 
@@ -89,11 +93,11 @@ class PerThread(Lowering):
         first, step = self.number(), self.times(self.dim(gpu.GridDimOp), self.threads)
         self.e.loop(self.times(self.samples, self.kernel.type.size), "i", element, start=first, step=step)
 
-    def run_warps(self, dot4: bool) -> None:
+    def run_warps(self, words: Product | None) -> None:
         lane = self.e.put(arith.RemUIOp(self.dim(gpu.ThreadIdOp), self.e.const(WARP, "index")), "lane")
         first = self.e.put(arith.DivUIOp(self.number(), self.e.const(WARP, "index")))
         step = self.times(self.dim(gpu.GridDimOp), self.threads // WARP)
-        body: Callable[[SSAValue, tuple[SSAValue, ...]], None] = lambda i, _: self._warp(i, lane, dot4)  # noqa: E731
+        body: Callable[[SSAValue, tuple[SSAValue, ...]], None] = lambda i, _: self._warp(i, lane, words)  # noqa: E731
         self.e.loop(self.times(self.samples, self.kernel.type.size), "i", body, start=first, step=step)
 
     # -- pieces ------------------------------------------------------------------------------------------------------
@@ -113,19 +117,17 @@ class PerThread(Lowering):
         """Sample and iterators of an element, from its number among all of all samples."""
         return digits(self.e, flat, self.kernel.iterators, SAMPLE)
 
-    def _warp(self, i: SSAValue, lane: SSAValue, dot4: bool) -> None:
+    def _warp(self, i: SSAValue, lane: SSAValue, words: Product | None) -> None:
         e, reduce, iters = self.e, self.kernel.reduce, self.position(i)
         assert reduce is not None
         combine, result = COMBINE[reduce.kind], reduce.init[0].dtype
-        dtype = "i32" if dot4 else result
+        dtype = "i32" if words else result
         start = identity(reduce.kind, dtype)
         assert start is not None
         acc = e.alloca([], dtype, "acc")
         e.store(e.const(start, dtype), acc)
-        if dot4:
-            product = product_of(self.kernel)
-            assert product is not None
-            self._dots(product, iters, lane, acc)
+        if words:
+            self._dots(words, iters, lane, acc)
         else:
             self._lane_steps(reduce, iters, lane, acc)
         total = e.load(acc)

@@ -20,15 +20,14 @@ from math import prod
 from xdsl.dialects import arith, func, gpu
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.cuda.threads import SAMPLE, PerThread, begin, digits, dot, finish
+from cuvil_hw.adapters.cuda.threads import SAMPLE, Elements, begin, digits, dot, finish
 from cuvil_hw.adapters.sequential.nest import Nest
-from cuvil_hw.adapters.sequential.product import Factor, Product, product_of
+from cuvil_hw.adapters.sequential.product import Factor, Product
 from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, State
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level2
 from cuvil_hw.lower.emit import Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
-from cuvil_hw.schedule.space import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,9 @@ class Sizes:
         return self.k + (4 if self.dot4 else 1)
 
 
-def shape_of(kernel: Kernel) -> Shape | None:
-    """The kernel as matrix products; None when it isn't one."""
-    product = product_of(kernel)
-    if product is None or any(i.extent == 0 for i in (*kernel.iterators, *product.reduce.iters)):
+def shape_of(kernel: Kernel, product: Product) -> Shape | None:
+    """The kernel, a sum of products, as matrix products; None when there is nothing to add up."""
+    if any(i.extent == 0 for i in (*kernel.iterators, *product.reduce.iters)):
         return None
     left, right = product.left, product.right
     several = [i for i in kernel.iterators if i.extent > 1]
@@ -100,26 +98,17 @@ def shape_of(kernel: Kernel) -> Shape | None:
     return Shape(product, rows, columns, both, left.batched == right.batched)
 
 
-def sizes_of(schedule: Schedule) -> Sizes:
-    tile = {bind: dict(level.tile) for level in schedule.levels for bind in [level.bind]}
-    block, thread, serial = tile["block"], tile["thread"], tile["serial"]
-    dot4 = schedule.option("dot4") == "yes"
-    return Sizes(block["rows"], block["columns"], serial["k"], thread["rows"], thread["columns"], dot4)
-
-
 def lower_tile(
-    kernel: Kernel, schedule: Schedule, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
+    kernel: Kernel, shape: Shape, sizes: Sizes, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
 ) -> func.FuncOp:
-    """The function of a kernel under a "tile" schedule."""
+    """The function of a kernel by tiles."""
     block, memories, emitter = begin(kernel, buffers, tables, layer)
-    shape, sizes = shape_of(kernel), sizes_of(schedule)
-    assert shape is not None
-    Tiled(kernel, Nest(), buffers, memories, emitter, sizes.threads, block.args[-1], shape, sizes).run()
+    ByTiles(kernel, Nest(), buffers, memories, emitter, sizes.threads, block.args[-1], shape, sizes).run()
     return finish(kernel, block, symbol, sizes.threads)
 
 
 @dataclass(frozen=True, slots=True)
-class Tiled(PerThread):
+class ByTiles(Elements):
     shape: Shape
     sizes: Sizes
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from cuvil_hw.adapters.base import Golden, SettingKind
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.mlu import cost, tile
 from cuvil_hw.adapters.mlu.abi import GENERATIONS
-from cuvil_hw.adapters.mlu.device import INTERFACES, MODEL, open_device
-from cuvil_hw.adapters.mlu.lower import lower
+from cuvil_hw.adapters.mlu.device import INTERFACES, MODEL
+from cuvil_hw.adapters.mlu.form import Tiling
 from cuvil_hw.adapters.mlu.record import BufferRecord, KernelRecord, MluRecord
+from cuvil_hw.adapters.sequential.form import emit_functions
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.contract.device import Device
 from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.expr.traverse import walk
-from cuvil_hw.lower.emit import Tables
 from cuvil_hw.ops.base import Op
 from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
-from cuvil_hw.render.c.names import Names, comment_lines
+from cuvil_hw.render.c.names import comment_lines
 from cuvil_hw.render.langs.bang import BANG
 from cuvil_hw.schedule.design import Design
-from cuvil_hw.schedule.kernel import Kernel, KernelGraph
-from cuvil_hw.schedule.measured import Measured
+from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.memory import buffer_bytes
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.space import Objective
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -45,9 +43,10 @@ class MluAdapter:
     interface = "sim"
     interfaces = INTERFACES
     float_ends = False
+    objective: Objective = "sum"
     alignment = tile.ALIGN_BYTES
     residual_epilogue = True
-    axes = ("nram", "gdram")
+    axes: ClassVar[Mapping[str, Rule]] = {"nram": "max", "gdram": "live"}
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "arch": int,
         "cnrt": tuple(GENERATIONS),
@@ -66,40 +65,29 @@ class MluAdapter:
             return f"a tensor of {largest:,} bytes; BANG C copies count with 32 bits"
         return None
 
-    def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         """Cuts of one output dimension into tiles that fit NRAM. Raises Unsupported for arithmetic on f64."""
-        if any(e.dtype == "f64" for e in walk(kernel.body)):
+        doubles = [k for k in graph.kernels if any(e.dtype == "f64" for e in walk(k.body))]
+        if doubles:
             reason = "computes in f64, and MLU cores have no double"
-            raise Unsupported([Refusal(" + ".join(kernel.ops), reason, 1, (kernel.loc,))], kernel.name)
-        return tile.schedules(kernel, _nram(profile), cost.cores_of(profile))
-
-    def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-        return cost.estimate(tile.tile_of(kernel, schedule, _nram(profile)), profile)
-
-    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        return {}
+            refused = [Refusal(" + ".join(k.ops), reason, 1, (k.loc,)) for k in doubles]
+            raise Unsupported(refused, graph.name)
+        nram, cores = profile.axis("nram").budget, cost.cores_of(profile)
+        return Offer([[Tiling(t) for t in tile.tiles(kernel, nram, cores)] for kernel in graph.kernels])
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """One function of role "kernel" per kernel, arguments: its inputs, then its output."""
-        graph = design.graph
-        _check_sizes(graph)
-        tables, names, functions = Tables(graph.constants), Names(frozenset()), []
-        for kernel in graph.kernels:
-            cut = tile.tile_of(kernel, design.choice.candidate(kernel.name).schedule, _nram(profile))
-            functions.append(lower(kernel, cut, graph.buffers, tables, names.new(kernel.name)))
-        module = ModuleOp([*tables.ops, *functions])
-        module.verify()
-        return module
+        _check_sizes(design.graph)
+        return emit_functions(design, design.forms(Tiling))
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         graph, memory = design.graph, design.memory
         called = symbols(module, BANG)
         entries = [called[op.sym_name.data] for op in module.body.block.ops if isinstance(op, FuncOp)]
         cores, kernels = cost.cores_of(profile), []
-        for kernel, symbol in zip(graph.kernels, entries, strict=True):
-            cut = tile.tile_of(kernel, design.choice.candidate(kernel.name).schedule, _nram(profile))
-            tasks = max(1, min(cores, cut.count))
-            kernels.append(KernelRecord(symbol, tasks, (*kernel.inputs, kernel.output)))
+        for form, symbol in zip(design.forms(Tiling), entries, strict=True):
+            tasks = max(1, min(cores, form.tile.count))
+            kernels.append(KernelRecord(symbol, tasks, (*form.kernel.inputs, form.kernel.output)))
         buffers = {
             name: BufferRecord(
                 buffer.role,
@@ -114,16 +102,6 @@ class MluAdapter:
         heading += f"\n// Record {seal(info, *graph.ports())}"
         parts = (heading, BANG.preamble, render_tables(module, BANG, graph.constants), render_functions(module, BANG))
         return BuildPlan({MODEL: "\n".join(p for p in parts if p).encode()}, (), (), info)
-
-    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
-        return Measured()
-
-    def open(self, profile: Profile, interface: str) -> Device:
-        return open_device(asdict(replace(profile, source=profile.name)), interface)
-
-
-def _nram(profile: Profile) -> float:
-    return profile.axis("nram").budget
 
 
 def _check_sizes(graph: KernelGraph) -> None:

@@ -7,22 +7,19 @@ A tile is a run of neighbouring output elements: iterators before the split one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, affine, index, index_op
 from cuvil_hw.expr.traverse import substitute, walk
 from cuvil_hw.schedule.kernel import Kernel
-from cuvil_hw.schedule.space import Level, Schedule
 
 # "NFU_ALIGN_SIZE" of Cambricon's own kernels (mlu-ops, kernels/kernel.h): every array in NRAM starts at a multiple.
 ALIGN_BYTES = 128
 # Of an operand that is read at computed positions (gather), at most this share of NRAM; a larger one stays in GDRAM and
 # is read from there element by element.
 GATHER_SHARE = 4
-# Where a schedule leaves an operand that doesn't fit NRAM: it is read from there element by element, too.
-FAR = "gdram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,14 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`split`: position of the iterator that is cut (the rank, when none is); `size`: how much of it."""
+    """`split`: position of the iterator that is cut (the rank, when none is); `size`: how much of it; `far`: operands
+    that stay in GDRAM, because they don't fit NRAM."""
 
-    kernel: Kernel
+    kernel: Kernel = field(compare=False, repr=False)
     split: int
     size: int
-    regions: tuple[Region, ...]
+    far: tuple[str, ...]
+    regions: tuple[Region, ...] = field(compare=False, repr=False)
 
     @property
     def outer(self) -> tuple[Iter, ...]:
@@ -114,21 +113,11 @@ def aligned(size: int) -> int:
     return -(-max(size, 1) // ALIGN_BYTES) * ALIGN_BYTES
 
 
-def tile_of(kernel: Kernel, schedule: Schedule, nram_bytes: float) -> Tile:
-    """The tile that a schedule of `schedules` describes, in NRAM of `nram_bytes`."""
-    for level in schedule.levels:
-        if level.bind == "core":
-            names = [i.name for i in kernel.iterators]
-            split, size = (names.index(level.tile[0][0]), level.tile[0][1]) if level.tile else (len(names), 1)
-            return _tile(kernel, split, size, nram_bytes, frozenset(o for o, space in level.stage if space == FAR))
-    return _tile(kernel, len(kernel.iterators), 1, nram_bytes)
-
-
-def schedules(kernel: Kernel, nram_bytes: float, cores: int) -> list[Schedule]:
+def tiles(kernel: Kernel, nram_bytes: float, cores: int) -> list[Tile]:
     """Every cut at a power of two, at what gives each core one tile, and none; those that fit. When none does, the
     smallest with its largest operands left in GDRAM: a sum may be longer than NRAM."""
     if kernel.type.size == 0:
-        return [Schedule()]
+        return [_tile(kernel, len(kernel.iterators), 1, nram_bytes)]
     several = [d for d, i in enumerate(kernel.iterators) if i.extent > 1]
     found: list[Tile] = [] if several else [_tile(kernel, len(kernel.iterators), 1, nram_bytes)]
     for split in several:
@@ -139,23 +128,20 @@ def schedules(kernel: Kernel, nram_bytes: float, cores: int) -> list[Schedule]:
         found += [_tile(kernel, split, size, nram_bytes) for size in sorted(sizes)]
     fitting = [t for t in found if t.nram_bytes <= nram_bytes]
     if fitting:
-        return [Schedule((Level(_cut(t), "core"),)) for t in fitting]
+        return fitting
     least = min(found, key=lambda t: t.nram_bytes)
     far: list[str] = []
     for region in sorted(least.staged, key=lambda r: r.bytes, reverse=True):
         if region.load.buffer in far:
             continue
         far.append(region.load.buffer)
-        if _tile(kernel, least.split, least.size, nram_bytes, frozenset(far)).nram_bytes <= nram_bytes:
+        least = _tile(kernel, least.split, least.size, nram_bytes, tuple(far))
+        if least.nram_bytes <= nram_bytes:
             break
-    return [Schedule((Level(_cut(least), "core", tuple((name, FAR) for name in far)),))]
+    return [least]
 
 
-def _cut(tile: Tile) -> tuple[tuple[str, int], ...]:
-    return ((tile.cut.name, tile.size),) if tile.cut is not None else ()
-
-
-def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float, far: frozenset[str] = frozenset()) -> Tile:
+def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float, far: tuple[str, ...] = ()) -> Tile:
     widths = {i.name: 1 if d < split else size if d == split else i.extent for d, i in enumerate(kernel.iterators)}
     widths |= {i.name: i.extent for i in kernel.reduction_iters}
     whole = [i for d, i in enumerate(kernel.iterators) if d > split] + list(kernel.reduction_iters)
@@ -168,7 +154,7 @@ def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float, far: frozens
         gathers = any(isinstance(e, Load) for i in load.index for e in walk(i))
         direct = load.buffer in far or (gathers and region.bytes * GATHER_SHARE > nram_bytes)
         regions.append(Region(load, spans, shape, direct))
-    return Tile(kernel, split, size, tuple(regions))
+    return Tile(kernel, split, size, far, tuple(regions))
 
 
 def _span(e: Expr, extent: int, widths: Mapping[str, int], origin: Mapping[Iter, Expr]) -> Span:

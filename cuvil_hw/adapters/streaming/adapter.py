@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.adapters.streaming.analysis import cost, fold
-from cuvil_hw.adapters.streaming.analysis.stage import classify, refusal
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind
+from cuvil_hw.adapters.streaming.analysis import cost
+from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.contract.device import Device
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
-from cuvil_hw.schedule.kernel import Kernel, KernelGraph
-from cuvil_hw.schedule.measured import Measured
-from cuvil_hw.schedule.space import Estimate, Schedule
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.space import Objective
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 
 class Streaming(ABC):
-    """See adapters/base.py for the contract. A target adds its family (`fabric`, `port_bits`), `plan` and `open`."""
+    """See adapters/base.py for the contract. A target adds its family (`fabric`, `port_bits`) and `plan`."""
 
     interface = "sim"
     interfaces: ClassVar[tuple[str, ...]]
     settings: ClassVar[Mapping[str, SettingKind]]
     float_ends = True
-    axes: ClassVar[tuple[str, ...]]
-    alignment = 64
+    axes: ClassVar[Mapping[str, Rule]]
+    objective: Objective = "slowest"
+    alignment = 1  # nothing lies in memory
     packets = False  # whether a packet of a port may carry many samples
 
     @abstractmethod
@@ -47,29 +48,16 @@ class Streaming(ABC):
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """See the contract."""
 
-    @abstractmethod
-    def open(self, profile: Profile, interface: str) -> Device:
-        """See the contract."""
-
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
         return refusal(op, inputs, outputs, profile.name)
 
-    def schedules(self, kernel: Kernel, profile: Profile) -> Iterable[Schedule]:
-        return fold.schedules(classify(kernel), self.fabric(profile).floats)
-
-    def estimate(self, kernel: Kernel, schedule: Schedule, profile: Profile) -> Estimate:
-        stage, family = classify(kernel), self.fabric(profile)
-        cycles = cost.cycles(stage, schedule, family.floats)
-        use = cost.resources(stage, schedule, family).axes(family)
-        return Estimate(cycles / profile.clock_hz, cycles, use)
-
-    def overhead(self, graph: KernelGraph, profile: Profile) -> Mapping[str, float]:
-        return dataflow.overhead(graph, self.fabric(profile), self.port_bits(profile), self.packets)
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
+        fabric = self.fabric(profile)
+        forms = [processes(kernel, fabric) for kernel in graph.kernels]
+        narrow = [f[0] for f in forms]
+        return Offer(forms, dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets))
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
-        return dataflow.lower(design.graph, design.choice, self.port_bits(profile), self.packets)
-
-    def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
-        return Measured()
+        return dataflow.lower(design.graph, design.forms(Process), self.port_bits(profile), self.packets)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
-from cuvil_hw.adapters.zynq.device import INTERFACES, open_device
+from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.contract.device import Device
 from cuvil_hw.runtime.host_work import HOSTS
 from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 class ZynqAdapter(Streaming):
     name = "zynq"
     interfaces = INTERFACES
-    axes = ("lut", "ff", "bram18", "dsp")
+    axes: ClassVar[Mapping[str, Rule]] = {"lut": "sum", "ff": "sum", "bram18": "sum", "dsp": "sum"}
     packets = True
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "dsp": tuple(FABRICS),
@@ -43,6 +42,3 @@ class ZynqAdapter(Streaming):
         # What a driver may expect of a batch: cycles from one sample to the next.
         interval = max((candidate.estimate.cycles for _, candidate in design.choice.picked), default=0)
         return project(module, design.graph, profile, golden, int(interval))
-
-    def open(self, profile: Profile, interface: str) -> Device:
-        return open_device(asdict(profile), interface)

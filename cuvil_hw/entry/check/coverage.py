@@ -95,9 +95,8 @@ def coverage(
 def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
     """Raises DoesNotFit when no choice of schedules keeps the core within the profile's limits."""
     graph = api.fuse(parts.core, adapter)
-    overhead = adapter.overhead(graph, profile)
-    choice = api.choose(api.propose(graph, adapter, profile), profile, overhead)
-    api.plan_memory(graph, choice, overhead, adapter, profile)
+    proposals = api.propose(graph, adapter, profile)
+    api.plan_memory(graph, api.choose(proposals, profile), proposals, adapter.alignment, profile)
 
 
 def assumed(program: Program) -> Statistics:

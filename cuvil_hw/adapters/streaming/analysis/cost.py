@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis import fold
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted, latency
+from cuvil_hw.adapters.streaming.analysis.fold import Folding, weighted
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Load, Lookup
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
-from cuvil_hw.schedule.space import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +146,10 @@ def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
     return use
 
 
-def cycles(stage: Stage, schedule: Schedule, cores: Cores) -> int:
+def cycles(folding: Folding, cores: Cores) -> int:
     """Cycles for which the stage is busy with one sample (its initiation interval in the pipeline of stages)."""
-    lanes_in, lanes_out = fold.lanes(stage, schedule)
-    ii = fold.interval(schedule)
+    stage, ii = folding.stage, folding.ii
+    lanes_in, lanes_out = folding.lanes
     if stage.kind == "buffered":
         inner: float = ii
         for i in stage.kernel.reduction_iters:
@@ -170,10 +169,10 @@ def cycles(stage: Stage, schedule: Schedule, cores: Cores) -> int:
     return max(main, source, ring(stage, lanes_in).cycles() if stage.reordered else 0)
 
 
-def resources(stage: Stage, schedule: Schedule, fabric: Fabric) -> Use:
+def resources(folding: Folding, fabric: Fabric) -> Use:
     """Use of one stage with its window generator, its input FIFO and its constants."""
-    k = stage.kernel
-    lanes_in, pe = fold.lanes(stage, schedule)
+    stage, k = folding.stage, folding.stage.kernel
+    lanes_in, pe = folding.lanes
     source = stage.kernel.operand(stage.sources[0]).type.dtype if stage.sources else k.type.dtype
     width_in, width_out = bits(source), bits(k.type.dtype)
     use = fifo_use(fabric, 2, lanes_in * width_in)
@@ -183,15 +182,15 @@ def resources(stage: Stage, schedule: Schedule, fabric: Fabric) -> Use:
         _buffered(use, stage, fabric)
         return use
     if stage.kind in ("dense", "depthwise"):
-        _reduction(use, stage, schedule, fabric, lanes_in, pe, width_in)
+        _reduction(use, folding, fabric, lanes_in, width_in)
         if stage.reordered:
             _window(use, stage, fabric, lanes_in, width_in)
     _arithmetic(use, stage.epilogue, stage, fabric, pe)
     return use
 
 
-def _reduction(use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd: int, pe: int, width_in: int) -> None:
-    k = stage.kernel
+def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: int) -> None:
+    stage, pe, k = folding.stage, folding.pe, folding.stage.kernel
     reduce = k.reduce
     if reduce is None:
         raise CuvilError(f"{k.name} has no reduction")
@@ -203,7 +202,7 @@ def _reduction(use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd:
     floats = stage.floats
     if floats:
         float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
-    if fold.weighted(stage):
+    if weighted(stage):
         weights = [k.operand(b) for b in k.inputs if b not in stage.sources]
         width_w = (
             max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
@@ -211,11 +210,11 @@ def _reduction(use: Use, stage: Stage, schedule: Schedule, fabric: Fabric, simd:
         product = 0 if floats else width_in + width_w
         if floats:
             pass  # counted above
-        elif schedule.option("multiplier") == "dsp":
+        elif folding.multiplier == "dsp":
             use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)
         else:  # FINN: (2·⌈(W+A)/6⌉ - 1)·(W+A) LUTs for one product
             use.lut += 1.1 * pe * lanes * (2 * ceil(product / 6) - 1) * product
-        memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, schedule.stage("w"))
+        memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, folding.memory)
     tree = product * (2 * lanes - 1) if lanes > 1 else 0
     use.lut += 1.1 * pe * (tree + (0 if floats else acc))
     use.ff += pe * (product * lanes + acc)

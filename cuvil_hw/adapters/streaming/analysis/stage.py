@@ -6,7 +6,6 @@ it; any other kernel first fills a buffer. Raster order is channels last: (N, sp
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,28 +141,7 @@ class Stage:
 
 
 def classify(kernel: Kernel) -> Stage:
-    """The streaming form of a kernel; "buffered" when it has none.
-
-    Every candidate schedule asks for it again, so it is kept for as long as the kernel lives.
-    """
-    with _lock:
-        known = _stages.get(id(kernel))
-    if known is not None and known.kernel is kernel:
-        return known
-    made = _classify(kernel)
-    with _lock:
-        _stages[id(kernel)] = made
-        while len(_stages) > KEPT:
-            del _stages[next(iter(_stages))]
-    return made
-
-
-KEPT = 512  # stages; a stage keeps its kernel alive, so that its id can't name another
-_stages: dict[int, Stage] = {}
-_lock = threading.Lock()
-
-
-def _classify(kernel: Kernel) -> Stage:
+    """The streaming form of a kernel; "buffered" when it has none."""
     sources = kernel.sources
     out_channels = channels(kernel.type)
     buffered = Stage(kernel, "buffered", sources, 1, out_channels)

@@ -10,20 +10,18 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.ir import Block, Region, SSAValue
 
-from cuvil_hw.adapters.streaming.analysis import cost, fifo, fold
+from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
 from cuvil_hw.adapters.streaming.analysis.ring import ring
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.lowering import process
-from cuvil_hw.adapters.streaming.lowering.buffered import buffered
+from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Comment, Name, Role, annotate
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.space import Candidate, Choice, Estimate, Schedule
 
 MAX_LAYERS = 1024  # saturation counters of the simulator
 MOST_AHEAD = 64  # samples between input and output whose ends of packets are remembered
@@ -63,16 +61,13 @@ class Network:
         return Stream(name, dtype, lanes, elements // lanes)
 
 
-def build_network(graph: KernelGraph, choice: Choice, packets: bool = False) -> Network:
-    """Place every kernel with its folding and join them. `packets`: outputs end theirs where the first input does."""
+def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = False) -> Network:
+    """Place every kernel, by its form, and join them. `packets`: outputs end theirs where the first input does."""
     net = Network(graph, Tables(graph.constants))
-    stages = [classify(k) for k in graph.kernels]
-    schedule = {name: candidate.schedule for name, candidate in choice.picked}
-    lanes = {s.kernel.name: fold.lanes(s, schedule[s.kernel.name]) for s in stages}
     wanted: dict[str, list[int]] = {b: [] for b in graph.buffers}
-    for s in stages:
-        for source in s.sources:
-            wanted[source].append(lanes[s.kernel.name][0])
+    for form in forms:
+        for source in form.folding.stage.sources:
+            wanted[source].append(form.folding.lanes[0])
     for name in graph.inputs:
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
@@ -82,11 +77,11 @@ def build_network(graph: KernelGraph, choice: Choice, packets: bool = False) -> 
         for flags in ends:
             _publish(net, flags.name, flags, len(graph.outputs))
             net.flags = {flags.name, *(s.name for s in net.ready[flags.name])}
-    for layer, s in enumerate(stages):
+    for layer, form in enumerate(forms):
         if layer >= MAX_LAYERS:
             raise CuvilError(f"more than {MAX_LAYERS} layers in one design")
-        _place(net, s, layer, lanes[s.kernel.name], schedule[s.kernel.name])
-        made = s.kernel.output
+        _place(net, form, layer)
+        made = form.folding.stage.kernel.output
         uses = len(wanted[made]) + (graph.buffers[made].role == "output")
         _publish(net, made, net.nodes[-1].outputs[0], uses)
     for name in graph.outputs:
@@ -131,10 +126,9 @@ def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
     return out
 
 
-def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule: Schedule) -> None:
-    k, graph, tables = s.kernel, net.graph, net.tables
-    lanes_in, lanes_out = lanes
-    memory, ii = schedule.stage("w"), fold.interval(schedule)
+def _place(net: Network, form: Process, layer: int) -> None:
+    s, graph, tables = form.folding.stage, net.graph, net.tables
+    k, (lanes_in, lanes_out) = s.kernel, form.folding.lanes
     ins = tuple(_take(net, b, lanes_in, k.name) for b in s.sources)
     if s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
@@ -146,26 +140,18 @@ def _place(net: Network, s: Stage, layer: int, lanes: tuple[int, int], schedule:
         ins = (taps,)
     out = net.stream(k.output, k.type.dtype, lanes_out, k.type.size)
     fold_out = s.channels_out // lanes_out
-    build: Callable[[], func.FuncOp]
     needs: Callable[[Stream], Counts]
     match s.kind:
         case "dense":
             words = s.tap_count * s.channels_in // lanes_in
-            build = lambda: (  # noqa: E731
-                process.running(s, graph, tables, layer, lanes_out, memory, ii)
-                if s.ordered
-                else process.dense(s, graph, tables, layer, lanes_out, lanes_in, memory)
-            )
             needs = lambda _: fifo.dense_needs(s.pixels, words, fold_out)  # noqa: E731
         case "depthwise":
-            build = lambda: process.running(s, graph, tables, layer, lanes_out, memory, ii)  # noqa: E731
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
         case "map":
-            build = lambda: process.elementwise(s, graph, tables, layer, lanes_out)  # noqa: E731
             needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
         case _:
-            build = lambda: buffered(s, graph, tables, layer, ii)  # noqa: E731
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
+    build = lambda: form.emit(graph, tables, layer)  # noqa: E731
     net.nodes.append(Node(k.name, ins, (out,), build, needs, s.kind == "buffered"))
 
 
@@ -185,10 +171,10 @@ def fifo_depths(net: Network) -> dict[str, int]:
     return result
 
 
-def lower(graph: KernelGraph, choice: Choice, axis_bits: int, packets: bool = False) -> ModuleOp:
+def lower(graph: KernelGraph, forms: Sequence[Process], axis_bits: int, packets: bool = False) -> ModuleOp:
     """The level2 module of a streaming design: tables, processes, and the top that joins them. `packets`: see
     build_network."""
-    net = build_network(graph, choice, packets)
+    net = build_network(graph, forms, packets)
     depth = fifo_depths(net)
     functions = [n.build() for n in net.nodes if n.build is not None]
     top = _top(net, depth, axis_bits)
@@ -235,12 +221,12 @@ def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
     return physical(len(shape))
 
 
-def overhead(graph: KernelGraph, fabric: cost.Fabric, axis_bits: int, packets: bool = False) -> dict[str, float]:
-    """Use of ports, forks and the FIFOs that bypass longer branches; streams of one lane, so an upper bound in
-    words."""
-    first = [(k.name, next(iter(fold.schedules(classify(k), fabric.floats)))) for k in graph.kernels]
-    slowest = [(name, Candidate(schedule, Estimate(0.0, 0))) for name, schedule in first]
-    net = build_network(graph, Choice(tuple(slowest), 0, 0, {}, "spatial"), packets)
+def overhead(
+    graph: KernelGraph, narrow: Sequence[Process], fabric: cost.Fabric, axis_bits: int, packets: bool = False
+) -> dict[str, float]:
+    """Use of ports, forks and the FIFOs that bypass longer branches; by forms with streams of one lane, so an upper
+    bound in words."""
+    net = build_network(graph, narrow, packets)
     depth = fifo_depths(net)
     use = cost.Use()
     for n in net.nodes:

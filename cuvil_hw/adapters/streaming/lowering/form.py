@@ -1,0 +1,47 @@
+"""How a kernel runs on a fabric: a process of its own, folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects.func import FuncOp
+
+from cuvil_hw.adapters.streaming.analysis import cost, fold
+from cuvil_hw.adapters.streaming.analysis.fold import Folding
+from cuvil_hw.adapters.streaming.analysis.stage import classify
+from cuvil_hw.adapters.streaming.lowering import process
+from cuvil_hw.adapters.streaming.lowering.buffered import buffered
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.schedule.kernel import Kernel, KernelGraph
+from cuvil_hw.schedule.space import Estimate
+from cuvil_hw.target.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    folding: Folding
+    fabric: cost.Fabric = field(compare=False, repr=False)
+
+    def describe(self) -> str:
+        return self.folding.describe()
+
+    def estimate(self, profile: Profile) -> Estimate:
+        cycles = cost.cycles(self.folding, self.fabric.floats)
+        return Estimate(cycles / profile.clock_hz, cycles, cost.resources(self.folding, self.fabric).axes(self.fabric))
+
+    def emit(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
+        """The function of role "process": streams in, then streams out. `layer`: number in saturation counters."""
+        f, stage = self.folding, self.folding.stage
+        match stage.kind:
+            case "dense" if not stage.ordered:
+                return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory)
+            case "dense" | "depthwise":
+                return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii)
+            case "map":
+                return process.elementwise(stage, graph, tables, layer, f.pe)
+        return buffered(stage, graph, tables, layer, f.ii)
+
+
+def processes(kernel: Kernel, fabric: cost.Fabric) -> list[Process]:
+    """All that a kernel may become."""
+    return [Process(f, fabric) for f in fold.foldings(classify(kernel), fabric.floats)]
