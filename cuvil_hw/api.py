@@ -22,6 +22,7 @@ from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import choose_precision
 from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.registry import ADAPTERS, blaming
 from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import load, load_open, opens_shapes
@@ -234,14 +235,15 @@ def compile_program(
         choice = choose(proposals, profile)
         step("plan memory")
         design = plan_memory(graph, choice, proposals, adapter.alignment, profile)
-        step("lower")
-        module = adapter.lower(design, profile)
-        observe("lower", module)
-        apply(adapter.level2_passes if isinstance(adapter, OwnPasses) else (), module, Context())
-        legal(module)
-        step("write sources")
-        plan = adapter.plan(module, design, profile, expected)
-        measured = measure(adapter, plan, profile)
+        with blaming(ADAPTERS, profile.adapter):
+            step("lower")
+            module = adapter.lower(design, profile)
+            observe("lower", module)
+            apply(adapter.level2_passes if isinstance(adapter, OwnPasses) else (), module, Context())
+            legal(module)
+            step("write sources")
+            plan = adapter.plan(module, design, profile, expected)
+            measured = measure(adapter, plan, profile)
         proposals, choice, fits = corrected(proposals, choice, measured, profile.axes)
         design = replace(design, choice=choice)
     program.notes["measured"] = measured.notes
@@ -288,7 +290,8 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
     def refuses(op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> str | None:
         return adapter.refuses(op, inputs, outputs, profile)
 
-    return split(program, refuses, profile.name, float_ends=adapter.float_ends)
+    with blaming(ADAPTERS, profile.adapter):
+        return split(program, refuses, profile.name, float_ends=adapter.float_ends)
 
 
 def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
@@ -302,12 +305,13 @@ def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
 
 def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> Proposals:
     """Every form that the adapter offers for each kernel, with its cost."""
-    offer = adapter.offer(graph, profile)
-    if len(offer.forms) != len(graph.kernels):
-        raise CuvilError(f"adapter {profile.adapter} offers for {len(offer.forms)} of {len(graph.kernels)} kernels")
-    named = zip(graph.kernels, offer.forms, strict=True)
-    kernels = tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, forms, profile)) for k, forms in named)
-    return Proposals(kernels, adapter.objective, offer.overhead)
+    with blaming(ADAPTERS, profile.adapter):
+        offer = adapter.offer(graph, profile)
+        if len(offer.forms) != len(graph.kernels):
+            raise CuvilError(f"adapter {profile.adapter} offers for {len(offer.forms)} of {len(graph.kernels)} kernels")
+        named = zip(graph.kernels, offer.forms, strict=True)
+        kernels = tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, forms, profile)) for k, forms in named)
+        return Proposals(kernels, adapter.objective, offer.overhead)
 
 
 def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tuple[Candidate, ...]:
@@ -333,6 +337,8 @@ def choose(proposals: Proposals, profile: Profile) -> Choice:
                 p.name: p.axes for p in builtin_profiles() if p.adapter == profile.adapter and p.name != profile.name
             }
             raise does_not_fit(kernels, axes, target=profile.name, fixed=fixed, alternatives=others) from None
+        except ValueError as e:
+            raise CuvilError(f"adapter {profile.adapter} made a proposal that can't be: {e}; repair it") from e
 
 
 def plan_memory(graph: KernelGraph, choice: Choice, proposals: Proposals, alignment: int, profile: Profile) -> Design:

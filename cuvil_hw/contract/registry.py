@@ -53,6 +53,9 @@ class Plugin:
     value: str
     package: str
 
+    def __str__(self) -> str:
+        return f"{self.group} plug-in {self.name!r} of package {self.package} ({self.value})"
+
     def load(self) -> Any:
         """The object itself. Raises CuvilError that names the package when importing it fails, for whatever reason."""
         module, _, attribute = self.value.partition(":")
@@ -64,8 +67,16 @@ class Plugin:
                 remedy = f"install {e.name}"
                 if self.package == OWN:
                     remedy += f", which {pip_install('all')} brings"
-            what = f"{self.group} plug-in {self.name!r} of package {self.package} ({self.value})"
-            raise CuvilError(f"{what} failed to load: {type(e).__name__}: {e}; {remedy}") from e
+            raise CuvilError(f"{self} failed to load: {type(e).__name__}: {e}; {remedy}") from e
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether code of its package stands in the traceback."""
+        package, trace = self.value.partition(":")[0].partition(".")[0], error.__traceback__
+        while trace is not None:
+            if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == package:
+                return True
+            trace = trace.tb_next
+        return False
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
@@ -100,4 +111,26 @@ def find(group: str, name: str) -> Plugin:
 def open_device(name: str, profile: Mapping[str, Any], interface: str) -> Device:
     """A device of adapter `name` for a profile given as data. Raises CuvilError, ToolNotFound or DeviceError."""
     opener: OpenDevice = find(DEVICES, name).load()
-    return opener(profile, interface)
+    with blaming(DEVICES, name):
+        return opener(profile, interface)
+
+
+class blaming:  # reads as a word: with blaming(ADAPTERS, name)
+    """Where plug-in `name` is called: what it raises by itself becomes a CuvilError that names it and its package.
+    Faults of the built-in ones stay what they are, faults of ours."""
+
+    __slots__ = ("group", "name")
+
+    def __init__(self, group: str, name: str) -> None:
+        self.group, self.name = group, name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, CuvilError):
+            return
+        for plugin in plugins(self.group):
+            if plugin.name == self.name and plugin.package != OWN and plugin.raised(error):
+                why = f"{type(error).__name__}: {error}; report it to the authors of {plugin.package}"
+                raise CuvilError(f"{plugin} failed: {why}") from error

@@ -312,7 +312,8 @@ class Executable:
         before = dict(zip(self._prologue.program.inputs, stacks, strict=True))
         before = self._prologue.run(before, n)
         given = [np.require(v, requirements=["C", "A"]) for v in self._prologue.pick(before, n)]
-        results, seconds = loaded.run(given)
+        with registry.blaming(registry.DEVICES, self.artifact.manifest.adapter):
+            results, seconds = loaded.run(given)
         ports = self.artifact.manifest.device_outputs
         if len(results) != len(ports):
             raise DeviceError(f"{self.name}: the device gave {len(results)} outputs, {len(ports)} are declared")
@@ -407,7 +408,8 @@ def _load(artifact: Artifact, interface: str, folder: Path) -> Loaded:
         ins, outs = manifest.device_inputs, manifest.device_outputs
         sealed = seal(manifest.info, ins, outs)
         program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants(), sealed)
-        return device.load(program)
+        with registry.blaming(registry.DEVICES, manifest.adapter):
+            return device.load(program)
     except _NOT_WHAT_IT_WROTE as e:
         where = f"{manifest.model}: adapter {manifest.adapter} can't read its own part of the manifest"
         raise ArtifactError(f"{where}: {type(e).__name__}: {e}; compile the model again") from e

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import cuvil
-from cuvil_hw.adapters.base import Adapter, Epilogues, IntegerWeights
+from cuvil.testing import check_adapter
+from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures
 from cuvil_hw.adapters.registry import load_adapter
 from cuvil_hw.contract import registry
 from cuvil_hw.target.profile import load_profile
@@ -97,6 +99,13 @@ def test_compiles_a_network_for_a_target_that_cuvil_does_not_know(
         cuvil.load(path, "hw")
 
 
+@pytest.mark.must_run
+@pytest.mark.needs("pip", "hatchling", "xdsl", "ortools")
+def test_it_keeps_the_contract(plugin: Path) -> None:
+    """What a package's own tests would say, in one line."""
+    check_adapter(BOARD)
+
+
 @pytest.mark.needs("pip", "hatchling", "xdsl", "gcc")
 def test_its_sources_are_valid_in_its_own_dialect(plugin: Path, network: tuple[Any, Any], tmp_path: Path) -> None:
     sources = compile_for(BOARD, network).sources
@@ -138,12 +147,12 @@ def test_without_the_package_the_board_says_what_is_missing(network: tuple[Any, 
         compile_for(BOARD, network)
 
 
-def claim(folder: Path, package: str, value: str, name: str = "toy") -> None:
-    """An installed package that registers an adapter."""
+def claim(folder: Path, package: str, value: str, name: str = "toy", group: str = registry.ADAPTERS) -> None:
+    """An installed package that registers an adapter, or what `group` is of."""
     info = folder / f"{package.replace('-', '_')}-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[cuvil.adapters]\n{name} = {value}\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
 
 
 @pytest.mark.needs("pip", "hatchling")
@@ -183,6 +192,100 @@ def test_a_broken_plugin_is_named(module: str, said: str, tmp_path: Path, monkey
     assert said in str(caught.value)
 
 
+FAULTY = """
+from cuvil_hw.adapters.cpu.adapter import CpuAdapter
+from cuvil_hw.adapters.cpu.form import LoopNest
+from cuvil_hw.adapters.base import Offer
+
+class Form(LoopNest):
+    def estimate(self, profile):
+        return fault("estimate") or super().estimate(profile)
+
+    def emit(self, *args):
+        return fault("emit") or super().emit(*args)
+
+class Adapter(CpuAdapter):
+    name = "faulty"
+
+    def __init__(self):
+        fault("__init__")
+
+    def refuses(self, op, inputs, outputs, profile):
+        return fault("refuses")
+
+    def offer(self, graph, profile):
+        return fault("offer") or Offer([[Form(k, "", 1, {})] for k in graph.kernels])
+
+    def plan(self, *args):
+        return fault("plan") or super().plan(*args)
+
+def fault(where):
+    return 1 // 0 if where == WHERE else None
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("where", ["__init__", "refuses", "offer", "estimate", "emit", "plan"])
+def test_a_plugins_own_exception_names_it(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    claim(tmp_path, "faulty-toy", "faulty_toy:Adapter", "faulty")
+    (tmp_path / "faulty_toy.py").write_text(f"WHERE = {where!r}\n{FAULTY}", encoding="utf-8")
+    board = tmp_path / "faulty-1.yaml"
+    board.write_text("schema: cuvil-profile/1\nname: faulty-1\nadapter: faulty\nclock_mhz: 100\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "faulty_toy", raising=False)
+    said = (
+        r"cuvil.adapters plug-in 'faulty' of package faulty-toy \(faulty_toy:Adapter\) failed: ZeroDivisionError: .*; "
+        "report it to the authors of faulty-toy"
+    )
+    with pytest.raises(cuvil.CuvilError, match=said) as caught:
+        cuvil.compile(torch.nn.Linear(3, 3), board, example_inputs=np.ones((1, 3), np.float32))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    del sys.modules["faulty_toy"]
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("where", ["open_device", "load", "run"])
+def test_an_exception_of_a_plugins_device_names_it(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: tuple[Any, Any]
+) -> None:
+    model, data = network
+    program = cuvil.compile(model, "cpu", example_inputs=data[:1], interface="null")
+    manifest = replace(program.artifact.manifest, adapter="faulty")
+    claim(tmp_path, "faulty-toy", "faulty_toy:open_device", "faulty", registry.DEVICES)
+    text = f"""
+from cuvil_hw.runtime.null import NullDevice, NullLoaded
+
+class Loaded(NullLoaded):
+    def run(self, inputs):
+        return fault("run") or super().run(inputs)
+
+class Device(NullDevice):
+    def load(self, program):
+        return fault("load") or Loaded(program)
+
+def open_device(profile, interface):
+    return fault("open_device") or Device("faulty")
+
+def fault(where):
+    if where == {where!r}:
+        raise OSError("no such bus")
+"""
+    (tmp_path / "faulty_toy.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "faulty_toy", raising=False)
+    broken = cuvil.Executable(replace(program.artifact, manifest=manifest))
+    with pytest.raises(cuvil.CuvilError, match=r"of package faulty-toy .* failed: OSError: no such bus; report it to"):
+        broken(data[:1])
+    del sys.modules["faulty_toy"]
+
+
+def test_a_fault_of_a_built_in_target_is_ours(monkeypatch: pytest.MonkeyPatch, network: tuple[Any, Any]) -> None:
+    monkeypatch.setattr("cuvil_hw.adapters.cpu.adapter.place", lambda graph: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        cuvil.compile(network[0], "cpu", example_inputs=network[1][:1])
+
+
 def test_nothing_in_cuvil_hw_knows_the_plugin() -> None:
     files = [*(ROOT / "cuvil_hw").rglob("*.py"), *(ROOT / "cuvil").rglob("*.py")]
     assert files
@@ -202,7 +305,7 @@ def test_the_documented_size_is_true() -> None:
 
 def test_the_document_names_all_that_an_adapter_has() -> None:
     document = (ROOT / "docs" / "add-a-target.md").read_text(encoding="utf-8")
-    parts = [*map(vars, (Adapter, IntegerWeights, Epilogues)), Adapter.__annotations__]
+    parts = [*map(vars, (Adapter, Form, Epilogues, IntegerWeights, Measures)), Adapter.__annotations__]
     names = {n for part in parts for n in part if not n.startswith("_")}
     assert {"name", "lower", "float_ends", "integer_weights", "residual_epilogue"} <= names
     assert [n for n in sorted(names) if f"`{n}`" not in document] == []
