@@ -1,4 +1,4 @@
-"""`compile`: the way of a model from front end to artifact. Read it top to bottom as the contents of the project."""
+"""`compile`: the steps from a model to an artifact, in order. A good first file to read: each step names its module."""
 
 from __future__ import annotations
 
@@ -87,28 +87,44 @@ def compile(
 ) -> Executable | DynamicExecutable:
     """Compile a model for a target.
 
-    `model`: a torch.nn.Module, an ExportedProgram, an onnx.ModelProto or the path of an .onnx file. `target`: name or
-    alias of a built-in profile, the path of a profile (.yaml), or a Profile. `example_inputs`: for an nn.Module, what
-    its forward is called with: an array, a tuple with one entry per positional argument, or a mapping by names of
-    parameters; entries may be nested. They fix shapes, dtypes and Python values; of an ONNX model, the shapes that its
-    file leaves open. `calibration`: representative inputs
-    for quantization: (N, *shape of one input), a tuple or mapping of such arrays, an iterable of samples (calls, in the
-    form of `example_inputs`, where these are nested), or saved Statistics. `precision`: "float32", "int8" (int2…int8)
-    or "fixed<W,I>"; None takes a quantized model as it is, quantizes a float model to the profile's precision if
-    `calibration` is given, and leaves it float where the target runs floats. `name`: of the program. `shapes`: by input
-    name, for ONNX and ExportedPrograms with open shapes; with a Dim in it, for every model, the program takes all sizes
-    within the bounds that keep the `constraints` (docs/dynamic-shapes.md), as it does for an ExportedProgram with
-    symbolic sizes that nothing fixes. `constants`: for ONNX, numbers or arrays by the names of
-    inputs that become constants, such as {"sr": 16000}. `state`: outputs by the name of the input that they become in
-    the next call, such as {"state": "stateN"}; the program then keeps them, from zeros on, until `reset()` (buffers
-    that a torch module changes are kept anyway). `max_trips`: for loops whose end depends on values: so many trips are
-    compiled, and a call that needs more raises GuardError. `opt_level`: 0 to 3, see opt_level.py; 2 when left out.
-    `interface`: of the device that the result opens ("hw", "sim", "null"); None: the target's usual one. `progress`:
-    called before each of STEPS. `dump`: a folder that gets the IR after every pass, in numbered .mlir files.
+    Args:
+        model: a torch.nn.Module, an ExportedProgram, an onnx.ModelProto or the path of an .onnx file.
+        target: name or alias of a built-in profile, the path of a profile (.yaml), or a Profile.
+        example_inputs: what an nn.Module's forward is called with: one array, a tuple with one entry per positional
+            argument, or a mapping by parameter name; entries may be nested. They fix shapes, dtypes and Python values.
+            For an ONNX model they only fix shapes that the file leaves open.
+        calibration: representative inputs for quantization: an array (N, *shape of one input), a tuple or mapping of
+            such arrays (one per input), an iterable of samples, or saved Statistics. Where inputs are nested, each
+            sample has the form of `example_inputs`.
+        precision: "float32", "int8" (also int2 to int7) or "fixed<W,I>" (W bits, I of them before the binary point).
+            None: a model that is already quantized stays as it is; a float model is quantized to the profile's
+            precision if `calibration` is given, and stays float otherwise (an error if the target needs integers).
+        name: of the program, used in file names.
+        shapes: shapes by input name, for ONNX files and ExportedPrograms that leave some open. If an entry holds a Dim
+            (any kind of model), or an ExportedProgram has symbolic sizes that nothing fixes, the result accepts every
+            size within the bounds (docs/dynamic-shapes.md).
+        constraints: rules between open dimensions, such as "S <= 2*B".
+        constants: ONNX only: a number or array by the name of an input, which becomes a constant, such as {"sr":
+            16000}.
+        state: {input: output}: the value of `output` becomes `input` in the next call, such as {"state": "stateN"}. The
+            program keeps it, starting from zeros, until `reset()`. Buffers that a torch module updates are always kept.
+        max_trips: number of iterations compiled for a loop that ends by computed values; a call that needs more raises
+            GuardError.
+        opt_level: 0 to 3 (target/opt_level.py); None: the profile's, usually 2.
+        interface: the device that the result opens: "hw", "sim" or "null"; None: the target's default.
+        progress: called as progress(step, steps done, steps in all) before each of STEPS.
+        dump: a folder that gets the IR after every pass, in numbered .mlir files.
 
-    Raises ProfileError (also for settings that the adapter doesn't know), Unsupported (with all refused ops),
-    DoesNotFit (layer, axis, need, limit, nearest fit),
-    InputError (wrong calibration data), ToolNotFound or BuildFailed (a product can't be built here), CuvilError.
+    Returns:
+        An Executable; a DynamicExecutable if shapes are open.
+
+    Raises:
+        ProfileError: the profile is unknown or wrong, also in settings that its adapter doesn't know.
+        Unsupported: parts of the model can't be compiled; lists all of them.
+        DoesNotFit: the target's resources are too small; names layer, axis, need, limit and the nearest fit.
+        InputError: the calibration data are wrong.
+        ToolNotFound, BuildFailed: a product can't be built here.
+        CuvilError: anything else that is wrong with the arguments; base class of those above.
     """
     needs_python("compile a model")
     check_arguments(name=name, shapes=shapes, constraints=constraints, constants=constants, state=state,
@@ -147,13 +163,22 @@ def compile_all(
     progress: Callable[[str], Progress] | None = None,
     done: Callable[[str, Executable | CuvilError], None] | None = None,
 ) -> dict[str, Executable]:
-    """Compile a model for several targets, with one import and one calibration.
+    """Compile a model for several targets, with one import and one calibration. Each result equals that of `compile`,
+    to the byte.
 
-    Arguments are those of `compile`, `progress` one for each target. The result is by target: the name that was given,
-    or the name in the profile. `done`: called when a target is through, with its program or with why there is none; the
-    others are compiled nevertheless. Without it the first error is raised. Gives what `compile` gives, to the byte.
+    Args:
+        targets: one target or several, as in `compile`.
+        progress: called with each target's name; returns the `progress` function of `compile` for that target.
+        done: called with a target's name and its Executable, or the error that stopped it; the other targets are
+            compiled nevertheless. Without `done` the first error is raised.
 
-    Raises CuvilError when two targets have one name, what importing the model raises, and as `compile` does.
+    All other arguments are those of `compile`; shapes must be fixed.
+
+    Returns:
+        The Executable of each target, by the name that was given, or by the profile's name for paths and Profiles.
+
+    Raises:
+        CuvilError: two targets have one name; else as `compile`.
     """
     needs_python("compile a model")
     check_arguments(name=name, shapes=shapes, constants=constants, state=state, max_trips=max_trips,
@@ -186,7 +211,7 @@ def _named(
     targets: str | Path | Profile | Iterable[str | Path | Profile],
     done: Callable[[str, Executable | CuvilError], None] | None,
 ) -> dict[str, Profile]:
-    """Profiles by what their results are called. Raises CuvilError."""
+    """The profile of each target by its label in the result. Raises CuvilError."""
     found: dict[str, Profile] = {}
     if not isinstance(targets, str | Path | Profile):
         check_targets(targets)
@@ -215,7 +240,10 @@ def compile_program(
     interface: str | None,
     step: Callable[[str], None],
 ) -> Executable:
-    """From the simplified program, which is changed, to the artifact."""
+    """The steps after import: from a simplified program, which is changed in place, to an Executable.
+
+    `step` is called with the name of each step before it starts.
+    """
     chosen = choose_precision(program, precision, calibration is not None, profile)
     step("quantize")
     floats, program = program, quantize(program, chosen, calibration)
@@ -258,7 +286,7 @@ def compile_program(
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
-    """What is called before each of STEPS: logs it, and tells `progress`."""
+    """A function to call with each of STEPS as it starts: it logs the step and reports it to `progress`."""
 
     def step(what: str) -> None:
         _log.info("%s: %s", target, what)
@@ -284,7 +312,8 @@ def import_model(
 
 
 def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
-    """What the target refuses or would rather not run at the borders of the program runs on the processor. Raises
+    """Split the program into host steps and the device program. Ops that the target refuses run on the processor, as do
+    ops that the adapter would rather leave to it (`float_ends`); both only next to inputs or outputs. Raises
     Unsupported."""
 
     def refuses(op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> str | None:
@@ -295,8 +324,8 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
 
 
 def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
-    """The adapter's own passes, then composite ops expanded, every op in one group (`together`: with others), every
-    group a kernel. Changes `core`."""
+    """Turn `core` into kernels: run the adapter's own passes, expand composite ops, put every op into one group, and
+    make each group a kernel. `together`: fuse neighbouring ops; False gives every op its own kernel. Changes `core`."""
     run_passes(core, adapter.level1_passes if isinstance(adapter, OwnPasses) else ())
     epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
     run_passes(core, [*parse_passes(EXPAND), Fuse(alone=not together, epilogues=epilogues)])
@@ -327,7 +356,8 @@ def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tu
 
 
 def choose(proposals: Proposals, profile: Profile) -> Choice:
-    """The fastest design within the profile's limits. Raises DoesNotFit, which also names built-in targets that do."""
+    """The fastest design within the profile's limits. Raises DoesNotFit, which also names built-in targets that are
+    large enough."""
     kernels, axes, fixed = proposals.kernels, profile.axes, proposals.overhead
     with needs_compiler("choose schedules"):
         try:
@@ -351,8 +381,8 @@ def plan_memory(graph: KernelGraph, choice: Choice, proposals: Proposals, alignm
 
 
 def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
-    """What the target's own tools say of the sources. Without the tools the estimates stay, and a note of the report
-    says so."""
+    """What the target's own tools (such as a GPU's compiler) report of the sources. If the tools are missing, the
+    estimates stay and a note in the report says so."""
     if not isinstance(adapter, Measures):
         return Measured()
     try:
@@ -363,7 +393,7 @@ def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
 
 
 def build(plan: BuildPlan) -> dict[str, bytes]:
-    """The plan's products, from the cache of builds where it has them. Raises ToolNotFound, BuildFailed."""
+    """Build the plan's products, or take them from the build cache. Raises ToolNotFound, BuildFailed."""
     if not plan.products:
         return {}
     folder = cached_build(plan)

@@ -1,4 +1,4 @@
-"""`accelerate`: a model whose forward runs on a target and that is in all else the model it was, for Hugging Face's."""
+"""`accelerate`: a copy of a model whose forward runs on a target; made for Hugging Face models."""
 
 from __future__ import annotations
 
@@ -35,32 +35,40 @@ def accelerate(
 ) -> M:
     """A copy of a torch module whose `forward` runs compiled on `target`; made for Hugging Face models.
 
-    The copy shares parameters and buffers with `model`, which stays as it is; its modules, their flags and hooks are
-    its own. It keeps its class (it is an instance of it), the signature of `forward`, `config`, the class of outputs,
-    `eval`, `state_dict` and `generate`. The first call
-    of each kind compiles: kinds differ in shapes and dtypes of tensors, in which arguments are given and in the values
-    of those that are no tensors. Weights may change between calls; the next one compiles anew. For inference only: a
-    call in training mode raises CuvilError, and so does a backward pass through its results.
+    The copy shares parameters and buffers with `model`, which stays unchanged; it has its own modules, flags and hooks.
+    It is an instance of the same class, with the same signature of `forward`, `config`, output classes, `eval`,
+    `state_dict` and `generate`.
 
-    `generate` runs as the model does it. Its default cache grows with every token, and each length is compiled for; a
-    cache of fixed size, `generate(…, cache_implementation="static")`, needs one program for each length of prompt and
-    one for all tokens after it (two where layers have a sliding window). On no target does one program serve several
-    lengths: pad to a few, with `attention_mask`, as tokenizers do with `padding="max_length"` or `pad_to_multiple_of`.
+    The first call of each kind compiles. Two calls are of different kinds if they differ in the shapes or dtypes of
+    tensors, in which arguments are given, or in the values of arguments that aren't tensors. If weights have changed
+    since the last call, the next one compiles again. For inference only: a call in training mode raises CuvilError, and
+    so does a backward pass through the results.
 
-    `precision`, `calibration`, `interface`: as in `cuvil.compile`. `whole`: forward must become one program; False lets
-    Dynamo break it where Python decides on values, and what lies between the programs runs in Python. Compiled programs
-    are listed in `accelerated.cuvil_programs`, the newest last.
+    `generate` works as before. Its default cache grows with every token, and each length is compiled separately; a
+    cache of fixed size, `generate(…, cache_implementation="static")`, needs one program per prompt length and one for
+    all later tokens (two if layers have a sliding window). No target has one program for several lengths: pad prompts
+    to a few lengths, with `attention_mask`, as tokenizers do with `padding="max_length"` or `pad_to_multiple_of`.
 
-    `accelerated.save(path)` (`cuvil_save` where the model has a `save` of its own) writes the programs of all kinds of
-    calls so far into one artifact, equal weights once. `programs`: the path of such a file, for a process that has the
-    same model. Calls are traced there, too, and a program is taken from the file where it was compiled from the same
-    operations and weights for the same target, precision and calibration by the same version; anything else is
-    compiled, and the log "cuvil" says so. The file is verified, never unpickled; it is code all the same
-    (docs/security.md).
+    `accelerated.cuvil_programs` lists the compiled programs, newest last. `accelerated.save(path)` (`cuvil_save` if the
+    model has its own `save`) writes the programs of all kinds of calls so far into one artifact; equal weights are
+    stored once.
 
-    Raises CuvilError when `model` is no torch module or `programs` are for another target, ArtifactError for a file
-    that `save` didn't write, ToolNotFound without torch; the first call of a kind raises what `cuvil.compile` raises,
-    Unsupported with the model's lines above all.
+    Args:
+        model: a torch module.
+        target: as in `cuvil.compile`, and so are `precision`, `calibration` and `interface`.
+        whole: True: forward must compile as one program. False: Dynamo may split it where Python decides on values; the
+            code between the programs runs in Python.
+        programs: path of a file written by `save`, for a process that has the same model. Calls are still traced there;
+            a program is taken from the file if it was compiled by the same version from the same operations and weights
+            for the same target, precision and calibration. Anything else is compiled, and the log "cuvil" says so. The
+            file is verified and never unpickled, but it is still code that runs (docs/security.md).
+
+    Raises:
+        CuvilError: `model` is no torch module, or `programs` are for another target.
+        ArtifactError: `programs` wasn't written by `save`.
+        ToolNotFound: torch is not installed.
+
+    The first call of each kind raises what `cuvil.compile` raises, mostly Unsupported with lines of the model's source.
     """
     needs_python("accelerate a model")
     try:
@@ -105,8 +113,8 @@ def accelerate(
 
 
 def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Callable[..., Any]:
-    """A `forward` for a class derived from `original`. Compiled as a function of the module, so that copies of an
-    accelerated model are right, too."""
+    """A `forward` for a class derived from `original`. It is compiled as a function that takes the module, so that
+    copies of an accelerated model use their own weights."""
     import torch
     from torch._dynamo import config, exc
 
@@ -143,7 +151,8 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
 
 
 def _sources() -> str:
-    """What torch.compiler.config is told to keep open: the user's own choice, and counters."""
+    """Which values Dynamo must not treat as constants (torch.compiler.config): the user's own setting, plus cache
+    counters."""
     import torch
 
     given = str(torch.compiler.config.dynamic_sources)

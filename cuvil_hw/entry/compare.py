@@ -1,4 +1,4 @@
-"""Compiled programs side by side: size, estimates, use of the budget, what they compute and how well."""
+"""Compare compiled programs: size, estimates, use of the budget, outputs and accuracy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ MOST = 120  # characters of an error in a row
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a program gave. `integers`: it is quantized; what integers compute has the same bits everywhere."""
+    """The outputs of a program. `integers`: the program is quantized, so its integer results are the same on every
+    target."""
 
     outputs: tuple[Array, ...]
     integers: bool
@@ -29,9 +30,14 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One program. `axis`: the resource nearest to its budget, `used` and `budget` in `unit`; "" when the target states
-    no limits. `largest_difference`, `equal_bits`: to the first program that ran; `accuracy`: share of inputs whose
-    largest output is the label. None: not known, or not meant. `error`: why there is no program, or no result."""
+    """One program in the comparison; None or "" where a value isn't known or doesn't apply.
+
+    Attributes:
+        axis: the resource nearest to its budget, with `used` and `budget` in `unit`; "" if the target states no limits.
+        largest_difference, equal_bits: compared with the first program that ran.
+        accuracy: share of inputs, 0 to 1, whose largest output is the label.
+        error: why there is no program, or no result.
+    """
 
     label: str
     target: str = ""
@@ -76,7 +82,7 @@ def row_of(label: str, executable: Executable, compile_s: float | None = None) -
 
 
 def failure(label: str, error: CuvilError, compile_s: float | None = None) -> Row:
-    """A program that could not be made."""
+    """The row of a program that could not be compiled."""
     return Row(label, compile_s=compile_s, error=_brief(error))
 
 
@@ -86,8 +92,9 @@ def run(
     inputs: Sequence[Array],
     labels: Array | None = None,
 ) -> list[Row]:
-    """The rows with what each program gives for `inputs` (as for `cuvil.Executable`), on the device that it opens. A
-    device that isn't there is an error of its row. Raises InputError: wrong inputs or labels."""
+    """Run each program on `inputs` (as for `cuvil.Executable`), on the device that it opens, and fill the results into
+    its row. A device that isn't available becomes the error of its row. Raises InputError for wrong inputs or
+    labels."""
     first: Results | None = None
     found = []
     for row in rows:
@@ -124,8 +131,10 @@ def _results(executable: Executable, inputs: Sequence[Array]) -> Results:
 
 
 def difference_of(first: Results, other: Results) -> tuple[float | None, bool | None]:
-    """Largest absolute difference between outputs (equal infinities and NaN don't differ), and whether all bits are
-    equal: None unless both are quantized. Both None when the outputs have other shapes."""
+    """(largest absolute difference, whether all bits are equal). Equal infinities and NaNs count as no difference.
+
+    The second is None unless both programs are quantized; both are None if the outputs differ in shape.
+    """
     pairs = list(zip(first.outputs, other.outputs, strict=False))
     if len(first.outputs) != len(other.outputs) or any(a.shape != b.shape for a, b in pairs):
         return None, None
@@ -141,7 +150,7 @@ def difference_of(first: Results, other: Results) -> tuple[float | None, bool | 
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Only the columns that some row fills."""
+    """The rows as a table; columns that no row fills are left out."""
     columns: list[tuple[str, bool, list[str]]] = [
         ("program", False, [r.label for r in rows]),
         ("target", False, [r.target for r in rows]),
@@ -185,6 +194,6 @@ def _number(value: float | None, how: str) -> str:
 
 
 def _brief(error: CuvilError) -> str:
-    """What fits in a cell; `cuvil compile` prints the whole text."""
+    """The error cut to the width of a cell; `cuvil compile` prints all of it."""
     text = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return text if len(text) <= MOST else f"{text[: MOST - 1]}…"

@@ -1,4 +1,5 @@
-"""`cuvil.compile`: a model ahead of time, or a Python function or method when it is called, as a decorator too."""
+"""`cuvil.compile`: compiles a model ahead of time, or a Python function or method when it is called; also a
+decorator."""
 
 from __future__ import annotations
 
@@ -34,8 +35,11 @@ Target = str | Path | Profile
 
 @dataclass(frozen=True)
 class _Variant:
-    """A compilation: for which arguments, and what it is, which says what it read besides them. `kept`: objects whose
-    ids stand in `key`; `executable`: an Executable, None where the result depends on no array."""
+    """One compilation of a function.
+
+    `kept`: objects whose ids are part of `key`, kept alive so that the ids stay unique. `executable`: None if the
+    result doesn't depend on any array.
+    """
 
     key: Any
     kept: Mapping[tuple[int, bool], Any]
@@ -45,7 +49,7 @@ class _Variant:
 
 @dataclass(frozen=True)
 class Options:
-    """How functions are compiled; see `compile`."""
+    """The options with which a function is compiled; see `compile`."""
 
     target: Target = "cpu"
     max_trips: int | None = None
@@ -123,13 +127,14 @@ if TYPE_CHECKING:
         dump: str | Path | None
 
     class FunctionOptions(CommonOptions, total=False):
-        """Of functions: what else they have is in their code."""
+        """Options for functions; there is no more to say, since shapes, constants and state are in the function's
+        code."""
 
         calibration: Any
         precision: str | None
 
     class ModelOptions(CommonOptions, total=False):
-        """Of models, whose calibration and precision may be given by position too."""
+        """Options for models; calibration and precision may also be positional."""
 
         shapes: Mapping[Any, Any] | None
         constraints: Sequence[str | Constraint] | str | Constraint
@@ -163,11 +168,11 @@ def compile(
 ) -> Any:
     """Compile a model, or a Python function.
 
-    A model with its target gives an Executable: see `cuvil_hw.api.compile` for models, arguments and errors. So does a
-    Python function with `example_inputs`: a tuple with its arguments, a mapping of them by name, or the only one.
+    A model with a target gives an Executable; `cuvil_hw.api.compile` describes models, arguments and errors. So does a
+    Python function with `example_inputs`: a tuple of its arguments, a mapping by name, or its only argument.
 
-    Without `example_inputs` a function, a method, a torch module or its class gives the same thing compiled: it is
-    compiled when it is called, for each combination of shapes, dtypes and Python values, and returns what Python would.
+    Without `example_inputs`, a function, a method, a torch module or its class gives a callable in its place. It is
+    compiled when called, once for each combination of shapes, dtypes and Python values, and returns what Python would.
     As a decorator, with or without options:
 
         @cuvil.compile
@@ -176,11 +181,19 @@ def compile(
         @cuvil.compile(target="cpu", opt_level=3)
         def g(x): ...
 
-    `target`: "cpu" when left out. `max_trips`: trips that are compiled of a loop whose end depends on tensors; 32 when
-    left out. Other options as in `cuvil_hw.api.compile`: precision, calibration, opt_level, interface, name, dump.
+    Args:
+        model: a model, function, method, torch module or module class; left out in `@cuvil.compile(…)`.
+        target: as in `cuvil_hw.api.compile`; "cpu" by default for functions.
+        example_inputs: arguments to compile for now, instead of at the first call.
+        max_trips: number of iterations compiled for a loop whose end depends on tensors; 32 by default.
+        precision, calibration, opt_level, interface, name, dump: as in `cuvil_hw.api.compile`.
 
-    Raises what `cuvil_hw.api.compile` raises; for functions Unsupported with every construct that can't be compiled, by
-    line. A call raises GuardError when a loop needs more trips, and else what the function itself would raise.
+    Raises:
+        Unsupported: for functions, lists every construct that can't be compiled, by line.
+        CuvilError: and its subclasses, as in `cuvil_hw.api.compile`.
+
+    A call raises GuardError when a loop needs more iterations than were compiled, and otherwise what the function
+    itself would raise.
     """
     if model is None:
         if example_inputs is not None or args:
@@ -212,7 +225,7 @@ def compile(
 
 
 def _signature() -> inspect.Signature:
-    """All that may be given, for help() and editors."""
+    """The signature with all options, for help() and editors."""
     known = dict(inspect.signature(api.compile).parameters)
     first = ("model", "target")
     shown = [known[n].replace(default=None) if n in first else known[n] for n in known]
@@ -223,7 +236,8 @@ compile.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _is_function(model: Any) -> bool:
-    """Plain functions, methods, functools.partial, objects with a __call__ of Python, and torch modules' classes."""
+    """Whether it is compiled when called: plain functions, methods, functools.partial, objects with a Python
+    `__call__`, and classes of torch modules."""
     if isinstance(model, types.FunctionType | types.MethodType | functools.partial):
         return True
     return isinstance(model, type) and _is_module(model)
@@ -237,7 +251,7 @@ def _is_module(model: Any) -> bool:
 
 
 def _class(model: type, options: Options) -> type:
-    """A torch module's class whose instances' forward is compiled."""
+    """A class derived from a torch module's class; the forward of its instances is compiled."""
     model.forward = CompiledFunction(model.forward, options)  # type: ignore[attr-defined]
     return model
 
@@ -284,7 +298,7 @@ def _key(given: Arguments, kept: dict[tuple[int, bool], Any]) -> Any:
 
 
 def _as_python(error: GuardError, traced: Traced) -> Exception:
-    """The exception that Python would raise: an assertion's, a division's."""
+    """The exception that Python itself would raise, such as AssertionError or ZeroDivisionError."""
     text = str(error)
     for message, kind in traced.errors.items():
         if text.endswith(message):

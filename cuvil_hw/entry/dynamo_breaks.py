@@ -1,7 +1,7 @@
-"""Says what Dynamo leaves to PyTorch in functions that backend `cuvil` compiles.
+"""Warns of code that Dynamo leaves to PyTorch in functions compiled with the backend `cuvil`.
 
-Where Dynamo can't trace, it runs a part of the function, or all of it, in PyTorch, and tells its debug log only; the
-backend is then not called, or called for the other parts.
+Where Dynamo can't trace, it runs a part of the function, or all of it, in PyTorch, and only says so in its debug log.
+The backend is then never called, or called only for the remaining parts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CALLED = "graphs"  # of counters["cuvil"]: how often the backend was given a gra
 
 
 def watch(backend: Callable[..., Any]) -> None:
-    """Lets Dynamo trace what computed masks select for `backend`, and warns in the log "cuvil" of what runs in PyTorch,
-    once for each time that Dynamo traces a function.
+    """For `backend`, lets Dynamo trace selections by a computed mask (`x[mask]`, nonzero), and warns in the log "cuvil"
+    of code that runs in PyTorch, once each time that Dynamo traces a function.
 
-    Dynamo has no hook for a function that it gives up, and its callbacks don't survive torch._dynamo.reset(): the step
-    that traces is wrapped. With fullgraph=True another one is used, which raises.
+    Dynamo has no hook for functions that it gives up, and its callbacks don't survive torch._dynamo.reset(), so this
+    wraps the internal step that traces. With fullgraph=True Dynamo uses another step, which raises.
     """
     _follow_masks(backend)
     trace = ConvertFrame.__call__
@@ -50,14 +50,15 @@ def watch(backend: Callable[..., Any]) -> None:
 
 
 class Escapes(Exception):
-    """What a computed mask selects leaves the graph."""
+    """A tensor selected by a computed mask, whose size only a run knows, would be a result of the graph."""
 
 
 _again: ContextVar[bool] = ContextVar("again", default=False)  # whether the frame can be traced with breaks at masks
 
 
 def check_escapes(graph: torch.fx.GraphModule) -> None:
-    """Raises Escapes where what a mask selects is among the graph's results and Dynamo could break the graph there."""
+    """Raises Escapes if a tensor selected by a mask is among the graph's results and Dynamo could split the graph
+    there."""
     if _again.get() and any(_from_data(n.meta.get("example_value")) for n in graph.graph.output_node().all_input_nodes):
         raise Escapes
 
@@ -67,9 +68,12 @@ def _from_data(value: Any) -> bool:
 
 
 def _follow_masks(backend: Callable[..., Any]) -> None:
-    """Dynamo breaks graphs at nonzero and x[mask] unless a setting of the whole process says otherwise: it does
-    meanwhile. Where what was selected leaves the graph, the frame is traced again with the user's setting: Dynamo
-    breaks it there, and PyTorch selects; with fullgraph=True the backend refuses."""
+    """Makes Dynamo trace nonzero and x[mask] into the graph while it traces for `backend`.
+
+    By default Dynamo splits the graph there, by a setting of the whole process, which is changed during the trace only.
+    If what was selected would leave the graph (Escapes), the frame is traced again with the user's setting: Dynamo
+    splits it there and PyTorch does the selection. With fullgraph=True the backend refuses.
+    """
     trace = ConvertFrameAssert.__call__
 
     @functools.wraps(trace)
@@ -98,7 +102,7 @@ def _escapes(error: BaseException | None) -> bool:
 
 
 def _is(function: Any, backend: Callable[..., Any]) -> bool:
-    """Whether `function` is the backend, as torch.compile and Dynamo wrap it."""
+    """Whether `function` is the backend, also inside the wrappers of torch.compile and Dynamo."""
     while function is not None and function is not backend:
         inner = (getattr(function, name, None) for name in _WRAPPED)
         function = next((f for f in inner if f is not None), None)

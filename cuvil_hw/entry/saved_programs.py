@@ -1,4 +1,4 @@
-"""Programs of an accelerated model in a file, from which another process takes what it would compile again."""
+"""Programs of an accelerated model in a file, so that another process need not compile them again."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ UNKNOWN = (
 
 
 class SavedPrograms:
-    """Compiles as `cuvil.compile` does, but for programs that were compiled or read before: those of the same imported
-    model (its level1 text with the digests of its weights), target, precision, calibration, interface and version."""
+    """Compiles as `cuvil.compile` does, and reuses programs that were compiled or read before. A program is reused for
+    the same imported model (its level1 text with the digests of its weights), target, precision, calibration, interface
+    and version."""
 
     def __init__(self, model: str, target: Any, calibration: Any, path: str | os.PathLike[str] | None) -> None:
-        """`path`: of a file that `save` wrote; every byte is verified, none executed. Raises ArtifactError, and
-        CuvilError for a file of another target or a calibration that can't be recognized."""
+        """`path`: a file written by `save`; every byte is verified, none executed. Raises ArtifactError for a damaged
+        file, CuvilError for a file of another target and for calibration data that can't be compared by content."""
         self._model, self._path = model, path
         self._calibration = _content(calibration)
         self._programs: dict[str, Artifact] = {}
@@ -125,7 +126,7 @@ def _read(path: str | os.PathLike[str], target: str) -> dict[str, Artifact]:
 
 
 def _content(value: Any) -> str | None:
-    """A digest of calibration data; None for what has to be used up to be seen."""
+    """A digest of calibration data; None for iterators, which reading would use up."""
     state = hashlib.sha256()
     return state.hexdigest() if _add(state, value) else None
 

@@ -1,8 +1,8 @@
 """The backend `cuvil` of torch.compile, found by its entry point in group "torch_dynamo_backends".
 
 Dynamo splits the user's function into graphs, guards them and decides when sizes become symbols. Each graph is compiled
-at its first call and again for other sizes, for inference. Parameters and buffers are constants of the program: every
-call checks that they are the same tensors of the same version, and compiles anew when they aren't.
+at its first call, for inference, and again for other sizes. Parameters and buffers are constants of the program: every
+call checks that they are the same tensors of the same version, and compiles again if they aren't.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ KEPT = 16  # programs of one graph; the one that was not used for longest is giv
 class Options:
     """What `torch.compile(model, backend="cuvil", options={…})` takes.
 
-    `target`, `precision`, `calibration`, `interface`, `name`: as in `cuvil.compile`. `fallback`: "eager" runs a graph
-    that can't be compiled in PyTorch, with a warning in the log "cuvil" and a count in
-    torch._dynamo.utils.counters["cuvil"]; without it such a graph raises. `done`: called with each program, an
-    Executable, when it is compiled. `compiler`: called in place of `cuvil.compile`.
+    Attributes:
+        target, precision, calibration, interface, name: as in `cuvil.compile`.
+        fallback: "eager" runs a graph that can't be compiled in PyTorch, with a warning in the log "cuvil" and a count
+            in torch._dynamo.utils.counters["cuvil"]; without it such a graph raises.
+        done: called with each compiled Executable.
+        compiler: called instead of `cuvil.compile`.
     """
 
     target: Any = "cpu"
@@ -59,11 +61,10 @@ def backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """The function that Dynamo calls in place of `graph`. Raises CuvilError for unknown options.
+    """The function that Dynamo calls instead of `graph`. Raises CuvilError for unknown options.
 
-    Calling it raises what `cuvil.compile` raises, Unsupported above all, with the lines of the user's code. Results are
-    right for inference; where autograd is on, they take part in its graph, and a backward pass through them raises
-    CuvilError.
+    Calling it raises what `cuvil.compile` raises, mostly Unsupported with lines of the user's code. Results are for
+    inference: if autograd is on they belong to its graph, but a backward pass through them raises CuvilError.
     """
     if mode is not None:
         raise CuvilError(f"backend cuvil has no mode {mode!r}; say what you want in options={{…}}")
@@ -84,7 +85,7 @@ watch(backend)
 
 @dataclass(frozen=True)
 class _Weight:
-    """A tensor that was compiled into a program, as it was then."""
+    """A tensor that was compiled into a program, with its version at that time."""
 
     tensor: weakref.ref[torch.Tensor]
     version: int
@@ -96,7 +97,8 @@ class _Weight:
 
 @dataclass(frozen=True)
 class _Program:
-    """`program`: None where nothing is left to compute; `inputs`: its arguments by position in the graph's."""
+    """A compiled graph. `program`: None if nothing is left to compute. `inputs`: its arguments, as positions among the
+    graph's."""
 
     plan: Plan
     program: Executable | None
@@ -158,7 +160,8 @@ class _Graph:
                 LOG.warning("a graph has more than %d sets of sizes, numbers or weights; the oldest is given up", KEPT)
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """What a program depends on, but for the values of weights. Modules that share code differ in parameters."""
+        """What a program depends on, other than the values of weights. Includes the identities of parameters, since
+        modules that share code have different ones."""
         parts: list[Any] = []
         for i, a in enumerate(args):
             if i in self._weights:
@@ -174,8 +177,8 @@ class _Graph:
         return tuple(parts)
 
     def _current(self, found: _Program, args: Sequence[Any]) -> bool:
-        """False when weights were changed. A buffer that changes while all parameters stay is state, not a weight: it
-        becomes an input of the next program."""
+        """Whether the weights are still those of the program. A buffer that changed while all parameters stayed is
+        taken for state: it becomes an input of the next program."""
         changed = {i for i, w in found.weights.items() if not w.same(args[i])}
         if changed and not changed & self._parameters:
             self._weights -= changed
@@ -227,7 +230,7 @@ class _Graph:
         return i in self._weights or i in self._scalars or not is_input
 
     def _check_written(self, args: Sequence[Any], i: int, grad: bool) -> None:
-        """Raises Unsupported for a write that can't be repeated on the real tensors."""
+        """Raises Unsupported for an in-place write that can't be repeated on the caller's tensors."""
         reason = ""
         if grad and args[i].requires_grad:
             reason = "the graph writes into this input, which requires grad; call it under torch.no_grad()"
@@ -246,7 +249,7 @@ class _Graph:
 
 
 def _unwrapped(make: Callable[[Sequence[Any]], _Program], args: Sequence[Any]) -> _Program:
-    """make(args). A refusal of an op of the graph comes wrapped into what torch.export says of a failed trace."""
+    """make(args); if torch.export wraps a refusal of ours in its own error, raises ours."""
     try:
         return make(args)
     except CuvilError as e:
@@ -256,7 +259,7 @@ def _unwrapped(make: Callable[[Sequence[Any]], _Program], args: Sequence[Any]) -
 
 
 def _is_weight(node: torch.fx.Node, example: Any) -> bool:
-    """Parameters and registered buffers; Dynamo passes them as inputs of the graph."""
+    """Whether the input is a parameter or registered buffer; Dynamo passes these as inputs of the graph."""
     if not isinstance(example, torch.Tensor) or example.is_inference():  # inference tensors count no versions
         return False
     source = str(getattr(getattr(node.meta.get("grapharg"), "source", None), "name", ""))
@@ -264,7 +267,7 @@ def _is_weight(node: torch.fx.Node, example: Any) -> bool:
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """An argument for a program; numbers as tensors of no dimension."""
+    """An argument as a tensor; numbers become tensors without dimensions."""
     return value.detach() if isinstance(value, torch.Tensor) else torch.tensor(int(value))
 
 
@@ -292,7 +295,7 @@ def _run(found: _Program, args: Sequence[Any], grad: bool) -> tuple[Any, ...]:
 
 
 def _laid_out(value: torch.Tensor, output: Computed, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """The result with eager mode's strides and device, in the storage that it shares with other outputs."""
+    """The result with the strides and device of eager mode, in the storage that it shares with other outputs."""
     if not output.plain:
         base = storages.get(output.storage) if output.storage is not None else None
         if base is None:
@@ -304,7 +307,7 @@ def _laid_out(value: torch.Tensor, output: Computed, storages: dict[int, torch.T
 
 
 class _InferenceOnly(torch.autograd.Function):
-    """Results that say, when a gradient is asked for, why there is none."""
+    """The identity on results; its backward pass raises an error that says why there is no gradient."""
 
     @staticmethod
     def forward(ctx: Any, size: int, *tensors: torch.Tensor) -> Any:
@@ -320,7 +323,8 @@ class _InferenceOnly(torch.autograd.Function):
 
 
 def _with_grad(made: Plan, args: Sequence[Any], results: list[Any]) -> tuple[Any, ...]:
-    """Connects the results for which eager mode would know a gradient with the inputs that require it."""
+    """Connects the results that have a gradient in eager mode with the inputs that require one, so that `backward`
+    raises."""
     chosen = [i for i, o in enumerate(made.outputs) if isinstance(o, Computed) and o.requires_grad]
     if chosen:
         sources = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]

@@ -28,16 +28,20 @@ def load(
     constants: Mapping[str, Any] | None = None,
     max_trips: int | None = None,
 ) -> Program:
-    """The level1 program of a model.
+    """Import a model as a level1 program.
 
-    `model`: a torch.nn.Module, ExportedProgram, onnx.ModelProto or the path of an .onnx file. `example_inputs`: for an
-    nn.Module, a tensor or array, a tuple with one entry per positional argument of its forward, or a mapping by names
-    of its parameters; entries may be nested. `shapes`: for ONNX and ExportedPrograms, the shape of each input whose
-    extents the model leaves open. `constants`: for ONNX, numbers or arrays by the names of inputs that are to be
-    constants of the program. `max_trips`: bound of loops whose end depends on values.
+    Args:
+        model: a torch.nn.Module, ExportedProgram, onnx.ModelProto or the path of an .onnx file.
+        example_inputs: for an nn.Module, a tensor or array, a tuple with one entry per positional argument of its
+            forward, or a mapping by parameter name; entries may be nested. For ONNX, arrays that fix shapes left open.
+        shapes: for ONNX files and ExportedPrograms, the shape of each input that the model leaves open.
+        constants: for ONNX, numbers or arrays by input name; these inputs become constants of the program.
+        max_trips: number of iterations compiled for loops whose end depends on values.
 
-    Raises CuvilError for any other kind of model, ToolNotFound when the framework's extra is missing, Unsupported with
-    all that can't be compiled.
+    Raises:
+        Unsupported: parts of the model can't be compiled; lists all of them.
+        ToolNotFound: the framework is not installed.
+        CuvilError: any other kind of model, or wrong arguments.
     """
     check_max_trips(max_trips)
     kind = _kind(model)
@@ -63,13 +67,13 @@ def load(
 
 
 def check_max_trips(trips: Any) -> None:
-    """Raises CuvilError for a bound of loops that is none."""
+    """Raises CuvilError unless `trips` is None or a positive int."""
     if trips is not None and (not isinstance(trips, int) or isinstance(trips, bool) or trips < 1):
         raise CuvilError(f"max_trips is {trips!r}; a loop's bound is a positive number of trips")
 
 
 def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
-    """`shapes` with every extent a plain int; {} for None. Raises CuvilError for anything that isn't whole numbers by
+    """`shapes` with every extent a plain int; {} for None. Raises CuvilError for anything but whole numbers by input
     name, such as text, fractions and truth values."""
     if shapes is None:
         return {}
@@ -91,7 +95,7 @@ def static_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
 
 
 def opens_shapes(model: Any, example_inputs: Any, shapes: Any, constraints: Any) -> bool:
-    """Whether a compilation is for open shapes: dimensions or constraints are given, or the model is an
+    """Whether to compile for open shapes: `shapes` holds dimensions, constraints are given, or the model is an
     ExportedProgram with symbolic sizes that nothing fixes."""
     from cuvil_hw.extent.spec import is_open
 
@@ -110,7 +114,8 @@ def load_open(
     constants: Mapping[str, Any] | None = None,
     max_trips: int | None = None,
 ) -> OpenModel:
-    """A model whose shapes are open (cuvil.Dim). Raises CuvilError for contradictory shapes, ToolNotFound."""
+    """Import a model with open shapes (cuvil.Dim). Arguments as in `load`, `constraints` and `name` as in
+    `cuvil.compile`. Raises CuvilError for contradictory shapes, ToolNotFound."""
     if _kind(model) == "program":
         raise CuvilError("an imported Program has fixed shapes; open those of the model that it was imported from")
     if _kind(model) == "torch":
@@ -155,7 +160,8 @@ def _kind(model: Any) -> str:
 
 
 def _missing(error: ModuleNotFoundError, extra: str, purpose: str) -> ToolNotFound:
-    """What to install for a package that isn't there; an error inside Cuvil itself is not hidden."""
+    """The error that says what to install for a missing package; an import error inside Cuvil itself is passed on as it
+    is."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "cuvil_hw"):
         raise error

@@ -63,7 +63,7 @@ _MALFORMED = (zipfile.BadZipFile, ValueError, LookupError, struct.error, Runtime
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """The manifest and every other member by name ("level1.mlir", "sources/top.cpp", …)."""
+    """The manifest, and every other member of the archive by name ("level1.mlir", "sources/top.cpp", …)."""
 
     manifest: Manifest
     files: Mapping[str, bytes] = field(repr=False)
@@ -116,9 +116,11 @@ def to_bytes(artifact: Artifact) -> bytes:
 
 
 def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
-    """Write the file, or leave what was there: it appears whole, after its bytes have reached the disk (files.py).
+    """Write the file, or leave an existing one unchanged: it is replaced in one step, after the new bytes are on the
+    disk.
 
-    Raises ArtifactError when it can't be written (disk full, no permission, a folder of that name)."""
+    Raises ArtifactError when it can't be written (disk full, no permission, a folder of that name).
+    """
     data = to_bytes(artifact)
     target = os.fspath(path)  # as given: Path would drop the "/" of a folder
     try:

@@ -1,6 +1,6 @@
-"""A build that goes on in a thread while something quicker to build already serves.
+"""A build that runs in a thread while a version that is quicker to build already serves calls.
 
-One at a time in a process. None outlives it: builds that still run when the interpreter ends are stopped, and their
+At most one runs at a time in a process. When the interpreter ends, builds that still run are stopped and their
 temporary folders removed.
 """
 
@@ -23,8 +23,8 @@ _all: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 class Background:
-    """`make` is called in a thread at once; it returns a path or raises CuvilError. It must not touch what its caller
-    may remove meanwhile."""
+    """Calls `make` in a thread at once; it returns a path or raises CuvilError. It must not use anything that its
+    caller may delete meanwhile."""
 
     def __init__(self, make: Callable[[], Path]) -> None:
         self._make = make
@@ -35,7 +35,8 @@ class Background:
         self._thread.start()
 
     def result(self) -> Path | None:
-        """The path; None while the build goes on, or after `stop`. Raises what the build raised, each time."""
+        """The path that `make` returned; None while the build is running, or after `stop`. If the build failed, each
+        call raises its error."""
         if self._outcome is None and not self._stopped and not self._thread.is_alive():
             self._build()  # this process was forked: threads stay behind
         if isinstance(self._outcome, CuvilError):
@@ -43,7 +44,7 @@ class Background:
         return self._outcome
 
     def wait(self) -> None:
-        """Until the build has ended, in whatever way."""
+        """Wait until the build has finished, failed or been stopped."""
         self._thread.join()
 
     def stop(self) -> None:
@@ -75,7 +76,7 @@ class Background:
 
 
 def wait_for_all() -> None:
-    """Until no build of this process goes on in the background."""
+    """Wait until no build of this process is running in the background."""
     for each in list(_all):
         each.wait()
 

@@ -1,5 +1,5 @@
-"""Several programs in one artifact: each below `programs/`, without its weights; those of all are together in
-weights.bin, equal ones once. The manifest's `info[owner]` says what the programs are."""
+"""Several programs in one artifact: each below `programs/`, without its weights. The weights of all programs share one
+weights.bin, in which equal ones are stored once. The manifest's `info[owner]` says what the programs are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pack(
     level1: str = "",
     report: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """One artifact of the programs by key, at least one; info[owner] holds `data` and what there is. Raises
+    """One artifact from the programs (by key, at least one). info[owner] gets `data` and the list of programs. Raises
     ArtifactError."""
     constants: dict[str, Any] = {}
     nested: dict[str, bytes] = {}
@@ -56,8 +56,8 @@ def pack(
 
 
 def unpack(artifact: Artifact, owner: str) -> dict[str, Artifact]:
-    """The inverse of `pack`; the programs share the bytes of the weights. Raises ArtifactError, and ValueError,
-    TypeError or LookupError where the manifest isn't what `pack` writes."""
+    """The inverse of `pack`; the programs share the bytes of the weights. Raises ArtifactError; ValueError, TypeError
+    or LookupError for a manifest that `pack` didn't write."""
     index = canonical.parse(artifact.files[WEIGHT_INDEX])
     programs = {}
     for i, (key, names) in enumerate(artifact.manifest.info[owner]["programs"]):

@@ -1,8 +1,8 @@
-"""Products of build plans, kept by content: simulators and libraries are compiled once.
+"""A cache of build products by content, so that simulators and libraries are compiled once.
 
-Each entry is a folder named by its key, with the products and "entry.json" (their SHA-256), which is written
-last. An entry is verified whenever it is used, and rebuilt when it is damaged. One lock file per key makes several
-processes build a key once. The root is $CUVIL_CACHE, else $XDG_CACHE_HOME/cuvil, else ~/.cache/cuvil.
+Each entry is a folder named by its key, with the products and "entry.json" (their SHA-256), which is written last. An
+entry is verified at every use, and rebuilt when it is damaged. A lock file per key keeps several processes from
+building the same key twice. The root is $CUVIL_CACHE, else $XDG_CACHE_HOME/cuvil, else ~/.cache/cuvil.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Where the cache is, how many entries it has, their size."""
+    """Location of the cache, number of entries, their total size."""
 
     root: Path
     entries: int
@@ -51,10 +51,11 @@ class Info:
 
 
 def cached_build(plan: BuildPlan, extra_key: str = "") -> Path:
-    """A folder with the plan's products, built now if there is no whole entry yet; not to be written to.
+    """A folder with the plan's products, built now unless there is a valid entry. Treat it as read-only.
 
-    `extra_key` stands for whatever the commands read that is neither in the plan nor part of a tool, such as headers
-    elsewhere: pass their digest. Raises as `BuildPlan.execute` does, and CuvilError when the cache can't be used."""
+    `extra_key` stands for inputs of the commands that are neither in the plan nor part of a tool, such as headers
+    elsewhere: pass their digest. Raises as `BuildPlan.execute` does, and CuvilError when the cache can't be used.
+    """
     missing = plan.missing_tool()
     if missing is not None:
         raise missing
@@ -72,7 +73,7 @@ def cached_build(plan: BuildPlan, extra_key: str = "") -> Path:
 
 
 def cached(plan: BuildPlan, extra_key: str = "") -> Path | None:
-    """The whole entry that `cached_build` would return without building; None if there is none. Raises ToolNotFound
+    """The entry that `cached_build` would return without building; None if there is no valid one. Raises ToolNotFound
     and CuvilError as `cached_build` does."""
     entry = entry_path(plan, extra_key)
     return entry if _damage(entry, plan) is None else None
@@ -92,10 +93,11 @@ def build_key(plan: BuildPlan, extra_key: str = "") -> str:
 
 
 def root() -> Path:
-    """The cache's folder, made if need be, for this user only.
+    """The cache's folder, created if needed, accessible to this user only.
 
-    $CUVIL_CACHE that can't be used is an error (CuvilError). When the default place can't be written, a private folder
-    of this process is used, removed when it ends, and a warning is logged."""
+    Raises CuvilError if $CUVIL_CACHE can't be used. If the default place can't be written, logs a warning and uses a
+    private folder that is removed when this process ends.
+    """
     chosen = os.environ.get("CUVIL_CACHE")
     if chosen:
         return _private(Path(chosen).absolute(), "set CUVIL_CACHE to a folder of your own")
@@ -116,7 +118,7 @@ def info() -> Info:
 
 
 def clear() -> int:
-    """Remove every entry and return how many there were. Programs that are loaded already keep running."""
+    """Remove every entry and return how many there were. Programs that are already loaded keep running."""
     top, removed = root(), 0
     for entry in [p for p in top.iterdir() if _KEY.match(p.name)]:
         with _locked(top, entry.name):

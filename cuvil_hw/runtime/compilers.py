@@ -1,4 +1,5 @@
-"""The C and C++ compilers of this machine, and the options under which their code computes what the source says."""
+"""The C and C++ compilers of this machine, with options under which their code computes exactly what the source
+says."""
 
 from __future__ import annotations
 
@@ -41,17 +42,18 @@ class CCompiler:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Of the command, without folders."""
+        """The parts of the command, without folders."""
         return tuple(word.rsplit("/", 1)[-1] for word in self.command)
 
     @property
     def program(self) -> str:
-        """The compiler itself, where a launcher such as ccache stands before it."""
+        """The compiler itself, without a launcher such as ccache before it."""
         return next((word for word in self.words if word not in _LAUNCHERS), self.words[0])
 
     @property
     def machine(self) -> str:
-        """Of the code, as `platform.machine` names it: aarch64 of aarch64-linux-gnu-gcc; "" for that of the host."""
+        """The architecture that the compiler's code runs on, as `platform.machine` names it: aarch64 for
+        aarch64-linux-gnu-gcc; "" for this machine's."""
         words = self.words
         given = [b for a, b in pairwise(words) if a in ("-target", "--target")]
         given += [word.partition("=")[2] for word in words if word.startswith("--target=")]
@@ -72,7 +74,7 @@ class CCompiler:
         return _SAME if self.is_clang else _GCC_SAME
 
     def optimised(self, level: int) -> tuple[str, ...]:
-        """Options of an optimisation level of ours, 0 to 3 (opt_level.py)."""
+        """The compiler's options for an optimisation level of Cuvil, 0 to 3 (target/opt_level.py)."""
         if level < 2:
             return (f"-O{level}",)
         if self.is_clang:
@@ -83,7 +85,7 @@ class CCompiler:
         return fast if level == 2 else (*fast, "-funroll-loops")
 
     def instructions(self, march: str) -> tuple[str, ...]:
-        """`march`: as GCC and Clang name it; zig writes underscores."""
+        """The option that selects an instruction set. `march`: as GCC and Clang name it; zig writes underscores."""
         if not march:
             return ()
         return (f"-march={march.replace('-', '_')}" if self.is_zig else f"-march={march}",)

@@ -1,4 +1,4 @@
-"""A compiled program with open shapes: finds the sizes of a call and runs the program compiled for them."""
+"""A compiled program with open shapes: determines the sizes of a call and runs the program compiled for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ Compiler = Callable[[Mapping[str, int]], Artifact]
 
 @dataclass
 class _Slot:
-    """The program for one size. `listed`: never dropped; `gate`: calls that hold it; `turn`: of its last use."""
+    """The program for one size.
+
+    `listed`: it was listed by the user and is never dropped. `gate`: counts the calls that use it. `turn`: number of
+    its last use.
+    """
 
     sizes: dict[str, int]
     listed: bool
@@ -44,13 +48,13 @@ class _Slot:
 
 
 class DynamicExecutable:
-    """A program that takes every size within the bounds of its open dimensions. Made by `cuvil.compile` with
-    `shapes=…` and by `cuvil.load`; called, saved and closed as an Executable is, also from several threads.
+    """A program that accepts every size within the bounds of its open dimensions. Made by `cuvil.compile` with
+    `shapes=…` and by `cuvil.load`; called, saved and closed like an Executable, also from several threads.
 
-    Each size has a program of its own, all with the same weights: those listed (`Dim(…, sizes=…)`) are compiled ahead;
-    any other at its first call, as long as the model is at hand (in the process that compiled it). The last KEEP of
-    these are kept. Without the model, other sizes go through the listed programs where that is exact (`batch`),
-    by cutting and padding; else they are refused.
+    Each size has its own program; all share the weights. Listed sizes (`Dim(…, sizes=…)`) are compiled ahead. Any other
+    size is compiled at its first call, in the process that has the model (the one that compiled it); the last KEEP of
+    these are kept. Without the model, other sizes are padded, or cut into parts, for the listed programs if that gives
+    exact results (`batch`); otherwise they are refused.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class DynamicExecutable:
         interface: str | None = None,
         compiler: Compiler | None = None,
     ) -> None:
-        """`artifacts`: programs by key, at least one; `compiler`: makes one for any size, or raises. Raises
+        """`artifacts`: programs by key, at least one. `compiler`: compiles a program for any size, or raises. Raises
         ArtifactError."""
         self.program = program
         self._compiler = compiler
@@ -77,7 +81,7 @@ class DynamicExecutable:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """No other thread is in a forked process, and none holds anything there."""
+        """Reset the locks in a forked process: no other thread exists there."""
         self._state = threading.Lock()
         self._alone = threading.Lock() if self._one_at_a_time else None
         for slot in self._slots.values():
@@ -97,7 +101,7 @@ class DynamicExecutable:
 
     @property
     def sizes(self) -> tuple[dict[str, int], ...]:
-        """Sizes that a program is there for, in the order of their names."""
+        """The sizes that have a program, ordered by name."""
         with self._state:
             return tuple(dict(s.sizes) for _, s in sorted(self._slots.items()) if s.artifact is not None)
 
@@ -131,12 +135,12 @@ class DynamicExecutable:
 
     @property
     def batch(self) -> tuple[str, ...]:
-        """Dimensions along which every row stands alone (proven), so that sizes may be cut and padded."""
+        """Dimensions along which every row is computed independently (proven), so that sizes may be cut and padded."""
         return self.program.batch
 
     @property
     def programs(self) -> dict[str, Artifact]:
-        """The program of each size that there is, by key (`B=8,S=64`)."""
+        """The program of each size that has one, by key (`B=8,S=64`)."""
         with self._state:
             return {key: s.artifact for key, s in sorted(self._slots.items()) if s.artifact is not None}
 
@@ -161,16 +165,16 @@ class DynamicExecutable:
 
     @property
     def artifact(self) -> Artifact:
-        """All programs that are there, in one artifact. Raises ArtifactError."""
+        """All programs so far, in one artifact. Raises ArtifactError."""
         return pack(self.program, self.programs, self.report)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact with every program that is there. Raises ArtifactError."""
+        """Write an artifact with every program so far. Raises ArtifactError."""
         container.write(path, self.artifact)
 
     def at(self, /, **sizes: int) -> Executable:
-        """A program of its own for these sizes, compiled if need be; the caller closes it. Raises InputError for sizes
-        outside the domain, and what compiling raises."""
+        """A separate Executable for these sizes, compiled if needed; the caller closes it. Raises InputError for sizes
+        outside the bounds, and what compiling raises."""
         if set(sizes) != {d.name for d in self.program.domain.dims}:
             names = ", ".join(d.name for d in self.program.domain.dims)
             raise InputError(f"{self.name}: give a size for each of {names}, not for {', '.join(sizes) or 'none'}")
@@ -184,7 +188,7 @@ class DynamicExecutable:
         self._inside(_sizes(next(iter(self._slots))), lambda _, executable: executable.open())
 
     def close(self) -> None:
-        """Wait for calls that are running in other threads, then free every device. May be called twice."""
+        """Wait for calls in other threads, then free every device. May be called twice."""
         self._closed = True
         with self._state:
             slots = list(self._slots.values())
@@ -206,8 +210,8 @@ class DynamicExecutable:
         return self._template.structured(self.run(*args, **named).outputs)
 
     def run(self, /, *args: Any, **named: Any) -> Run:
-        """As calling, but with device time and counters. Raises InputError for inputs of wrong sizes (naming input,
-        dimension, size and rule), and what `Executable.run` raises."""
+        """As calling, but returns device time and counters too. Raises InputError for inputs of wrong sizes (naming
+        input, dimension, size and rule), and what `Executable.run` raises."""
         values = self._template.bound(args, named)
         arrays = {p.name: as_array(values[p.name], Port(p.name, (), p.dtype)) for p in self.inputs}
         shapes = {p.name: p.shape for p in self.inputs}
@@ -225,8 +229,8 @@ class DynamicExecutable:
         return self._inside(sizes, lambda _, executable: executable.run(dict(values)))
 
     def _inside(self, sizes: Mapping[str, int], use: Callable[[Artifact, Executable], T]) -> T:
-        """`use` of the program of these sizes, which is neither dropped nor shut meanwhile. Raises as `_slot`, `_made`
-        and `use` do."""
+        """Call `use` with the program of these sizes, which can't be dropped or closed meanwhile. Raises as `_slot`,
+        `_made` and `use` do."""
         while True:
             slot = self._slot(sizes)
             with slot.gate.inside():
@@ -243,8 +247,8 @@ class DynamicExecutable:
         return Run(tuple(outputs), runs[0].samples, sum(r.device_seconds for r in runs), runs[-1].counters)
 
     def _split_along(self, sizes: Mapping[str, int]) -> str | None:
-        """A dimension along which listed programs serve sizes that have none and can't get one; None: not needed.
-        Raises InputError when there is no way."""
+        """The dimension along which the call must be split, because these sizes have no program and can't get one but
+        listed programs serve parts of it; None: no split is needed. Raises InputError when there is no way."""
         slot = self._slots.get(self.program.domain.key(sizes))
         if self._compiler is not None or (slot is not None and slot.artifact is not None):
             return None
@@ -255,7 +259,7 @@ class DynamicExecutable:
         raise InputError(f"{self.name}: there is no program for {key}; {self._nearest(sizes)}")
 
     def _beside(self, sizes: Mapping[str, int], dim: str) -> list[int]:
-        """Sizes of `dim` that there are programs for, all other sizes being these."""
+        """The sizes of `dim` that have programs while all other dimensions have these sizes."""
         fixed = {n: v for n, v in sizes.items() if n != dim}
         beside = [s for s in self.sizes if fixed.items() <= s.items()]
         return sorted(s[dim] for s in beside if s[dim] > 0)
@@ -268,8 +272,8 @@ class DynamicExecutable:
         return f"nearest are {shown}; compile it again with this size among Dim(…, sizes=…)"
 
     def _slot(self, sizes: Mapping[str, int]) -> _Slot:
-        """The slot of these sizes, new if need be, its gate open. It isn't dropped while somebody is inside its gate.
-        Raises DeviceError after `close`."""
+        """The slot of these sizes, created if needed, with its gate open. It isn't dropped while a thread is inside its
+        gate. Raises DeviceError after `close`."""
         with self._state:
             if self._closed:
                 raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
@@ -281,7 +285,7 @@ class DynamicExecutable:
             return slot
 
     def _made(self, slot: _Slot) -> tuple[Artifact, Executable]:
-        """The slot's program, compiled once, however many wait. To be called inside its gate."""
+        """The slot's program, compiled once even if several threads wait for it. Call it inside the slot's gate."""
         with slot.lock:
             if slot.artifact is None:
                 slot.artifact = self._compile(slot)
@@ -308,8 +312,8 @@ class DynamicExecutable:
                     _free(slot)
 
     def _drop(self, mine: _Slot) -> None:
-        """Free the programs compiled on demand beyond KEEP, the one used longest ago first, and forget sizes that could
-        not be compiled."""
+        """Free programs that were compiled on demand, the least recently used first, until KEEP are left; also forget
+        sizes that could not be compiled."""
         spare = [(s.turn, key) for key, s in self._slots.items() if not s.listed and s is not mine and s.gate.idle()]
         extra = sum(not s.listed and (s is mine or s.artifact is not None) for s in self._slots.values()) - KEEP
         for _, key in sorted(spare):
@@ -351,7 +355,8 @@ def _sizes(key: str) -> dict[str, int]:
 
 
 def _free(slot: _Slot) -> bool:
-    """Shut the program, unless somebody is inside: then False. Its gate stays closed until the slot is found again."""
+    """Close the program, unless a thread is inside: then return False. Its gate stays closed until the slot is used
+    again."""
     slot.gate.closed = True  # first: who enters from here on sees it and leaves
     if not slot.gate.idle():
         return False

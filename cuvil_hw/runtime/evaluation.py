@@ -1,4 +1,4 @@
-"""How right a program is on data: accuracy by labels, and noise against floats."""
+"""Evaluates a program on data: accuracy against labels, and noise against the float model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Reference = Callable[[Iterable[Sequence[Array]]], Iterator[Sequence[Array]]]
 
 @dataclass
 class Noise:
-    """Energies of what was wanted and of the difference, summed over samples."""
+    """Sums over samples: the energy of the wanted values, and of their differences from the values that the program
+    gave."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -33,8 +34,8 @@ class Noise:
     same: int = 0
 
     def add(self, wanted: Array, got: Array) -> None:
-        """Elements that aren't finite count where they differ only: then the noise is infinite, -99 dB. A NaN is no
-        largest element."""
+        """Add one sample. Elements that aren't finite count only if they differ: the noise is then infinite (-99 dB).
+        NaN never counts as the largest element."""
         a, b = (np.asarray(dtypes.numbers(np.asarray(x)), np.float64) for x in (wanted, got))
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
         finite = np.isfinite(a) & np.isfinite(b)
@@ -48,7 +49,7 @@ class Noise:
 
     @property
     def decibels(self) -> float | None:
-        """Signal to noise; None: no difference at all; -99: no signal, or infinite noise."""
+        """Signal-to-noise ratio in dB; None: no difference at all; -99: no signal, or infinite noise."""
         if not self.noise:
             return None
         return round(10 * math.log10(self.signal / self.noise), 2) if self.signal and self.noise < math.inf else -99.0
@@ -59,22 +60,28 @@ class Noise:
 
 
 def lost(decibels: float) -> str:
-    """The error as a share of the signal."""
+    """The error as a share of the signal, in words."""
     return f"{10 ** (-decibels / 20):.2g}"
 
 
 def is_scores(shape: Sequence[int]) -> bool:
-    """One number for each of several classes."""
+    """Whether an output of this shape holds one number for each of several classes."""
     return len(shape) >= 1 and shape[-1] > 1 and math.prod(shape) == shape[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`accuracy`: share of samples whose largest output is the label; `top`: share whose label is among the k largest,
-    by k; `float_accuracy`: of the float model; None and empty without labels. `sqnr_db`: by output, signal to noise
-    against the float model, None: no difference; `same_largest`: share of samples with the same largest element as the
-    float model's; both empty or None where there is no float model to compare with. `saturated`: by input, share of
-    elements beyond what was seen in calibration. `warnings`: what is wrong, with figures."""
+    """The result of `Executable.evaluate`.
+
+    Attributes:
+        accuracy: share of samples, 0 to 1, whose largest output is the label; None without labels.
+        top: by k, share of samples whose label is among the k largest outputs; empty without labels.
+        float_accuracy: accuracy of the float model; None without labels or float model.
+        sqnr_db: by output, signal-to-quantization-noise ratio against the float model, in dB; None: no difference.
+        same_largest: share of samples whose largest element is the same as the float model's; None without float model.
+        saturated: by input, share of elements outside the range seen in calibration.
+        warnings: what is wrong, with figures.
+    """
 
     samples: int
     accuracy: float | None = None
@@ -178,7 +185,8 @@ def _stacks(ports: Sequence[Port], data: Any) -> list[Array]:
 
 
 def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list[Array], float]:
-    """(N, *shape) of every output, and the device's time. What the program writes into its inputs is let go."""
+    """Every output as (N, *shape), and the device time in seconds. What the program writes into its inputs is
+    discarded."""
     ports = [*program.inputs, *program.outputs]
     together = not program.state and all(p.shape[:1] == (1,) for p in ports)
     step = CHUNK if together else 1
@@ -202,8 +210,10 @@ def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list
 def _floats(
     ports: Sequence[Port], stacks: Sequence[Array], reference: Any, built_in: Reference | None
 ) -> list[Sequence[Array]] | None:
-    """What the float model gives for each sample: by `reference` (a function of the inputs, or outputs as arrays).
-    Raises InputError when that isn't one array for each output, and one sample for each of `stacks`."""
+    """The float model's outputs for each sample, from `reference`: a function of the inputs, or arrays.
+
+    Raises InputError when that isn't one array per output with one entry per sample.
+    """
     if reference is None and built_in is None:
         return None
     count = len(stacks[0])

@@ -50,9 +50,14 @@ _NOT_WHAT_IT_WROTE = (ArithmeticError, AttributeError, LookupError, MemoryError,
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one call gave. `outputs`: fresh arrays (or CPU tensors) in the order of the ports; `samples`: how many ran;
-    `device_seconds`: time on the device for all of them; `counters`: per layer, what the device counted since it was
-    opened, e.g. saturations."""
+    """The result of one call.
+
+    Attributes:
+        outputs: fresh arrays (or CPU tensors), in the order of the ports.
+        samples: number of samples that ran.
+        device_seconds: time on the device for all samples.
+        counters: by layer, what the device counted since it was opened, such as saturations.
+    """
 
     outputs: tuple[Any, ...]
     samples: int
@@ -61,27 +66,30 @@ class Run:
 
 
 class Executable:
-    """A program and the device that it runs on; call it with arrays. Made by `cuvil.compile` and `cuvil.load`.
+    """A compiled program and the device that it runs on; call it with arrays. Made by `cuvil.compile` and `cuvil.load`.
 
-    The device is opened by `open`, or by the first call, and closed by `close` or at the end of a `with` block. Calls
-    from several threads are safe. A program with state (`state` isn't empty) keeps it from call to call: calls then run
-    one after another, each gets the state that the one before left, and a call that raises leaves it as it was.
+    Device: opened by `open` or by the first call; closed by `close` or at the end of a `with` block. Calls from several
+    threads are safe.
 
-    Calling: one NumPy array, torch tensor or nested list per input, by position or by name. If the first dimension of
-    every input and output is 1, N samples (N ≥ 0) may be passed at once; each gives what it would give alone (a program
-    with state takes one at a time: a sample of its own would need a state of its own). An input that the model writes
-    into must be a tensor or a writable array of exactly its type, which then holds what the model wrote.
+    Inputs: one NumPy array, torch tensor or nested list per input, by position or by name; `runtime/inputs.py` states
+    the conversion rules. If the first dimension of every input and output is 1, N ≥ 0 samples may be passed at once;
+    each gives the same result as alone. An input that the model writes into must be a tensor or a writable array of
+    exactly its type; after the call it holds what the model wrote.
 
-    A PyTorch model's program is called as the model is, with nested and keyword arguments, and gives the structure that
-    the model gives; arrays may also be given by the names of `inputs` (one mapping, or keywords). Python values that
-    the model was compiled for may be left out if they are defaults; another value is refused. Classes of the model's
-    own come back as such from `cuvil.compile`, as dicts from `cuvil.load`. Any
-    torch tensor among the inputs makes the results tensors, on the CPU, without gradient. One output comes as it is,
-    several as a tuple. Conversion rules: `cuvil_hw.runtime.inputs.as_array`.
+    Outputs: one output is returned as it is, several as a tuple. If any input is a torch tensor, results are CPU
+    tensors without gradient, else arrays.
+
+    State: a program with state (`state` isn't empty) keeps it from call to call. Calls then run one after another and
+    take one sample each. A call that raises leaves the state unchanged.
+
+    PyTorch models: the program is called like the model, with nested and keyword arguments, and returns the same
+    structure. Arrays may also be given by the names of `inputs` (one mapping, or keywords). Python values that the
+    model was compiled for may be left out if they are defaults; other values are refused. Results in the model's own
+    classes are built by programs from `cuvil.compile`; programs from `cuvil.load` return dicts instead.
     """
 
     def __init__(self, artifact: Artifact, interface: str | None = None) -> None:
-        """Raises ArtifactError when the parts of the artifact don't go together."""
+        """Raises ArtifactError when the parts of the artifact contradict each other."""
         if "open" in artifact.manifest.info:
             raise ArtifactError(
                 f"{artifact.manifest.model}: has open shapes: one program for each size; take one of them by "
@@ -105,7 +113,7 @@ class Executable:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """A forked process opens a device of its own; what its parent has opened stays the parent's."""
+        """A forked process opens its own device; the one opened by its parent stays the parent's."""
         self._turn = threading.Lock()  # of calls with state
         self._opening = threading.RLock()  # a handler of signals may call `close` while its thread opens
         self._opened: Opened | None = None
@@ -116,13 +124,13 @@ class Executable:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What a caller gives: not the state."""
+        """The inputs that a caller gives; state isn't among them."""
         kept = self._calling.kept_inputs
         return tuple(p for p in self.artifact.manifest.inputs if p.name not in kept)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """What a caller gets: not the state, nor guards."""
+        """The outputs that a caller gets; state and guards aren't among them."""
         kept = self._calling.kept_outputs
         return tuple(p for p in self.artifact.manifest.outputs if p.name not in kept)
 
@@ -133,7 +141,7 @@ class Executable:
             return {name: array.copy() for name, array in self._kept.items()}
 
     def reset(self) -> None:
-        """Bring the state back to what it was when the program was compiled; waits for a call that is running."""
+        """Restore the initial state; waits for a running call."""
         with self._turn:
             self._kept = dict(self._initial)
 
@@ -169,8 +177,8 @@ class Executable:
         self._open()
 
     def close(self) -> None:
-        """Wait for calls that are running in other threads, then free the device and the extracted files. May be called
-        twice. From within a call (a handler of signals), they are freed when that call ends."""
+        """Wait for calls in other threads, then free the device and the extracted files. May be called twice. If called
+        during a call of the same thread (by a signal handler), they are freed when that call ends."""
         self._closed = True
         with self._opening:
             opened = self._opened
@@ -185,7 +193,7 @@ class Executable:
         return self.structured(self.run(*args, **named).outputs)
 
     def structured(self, outputs: Sequence[Any]) -> Any:
-        """`outputs` of a run as a call gives them."""
+        """`outputs` of a run in the structure that a call returns."""
         called = self._calling.signature
         if called is None:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -195,9 +203,15 @@ class Executable:
         return signature.give(called.result, made)
 
     def run(self, /, *args: Any, **named: Any) -> Run:
-        """As calling, but with device time and counters. Raises InputError for wrong inputs, GuardError where values
-        leave what the program was compiled for, DeviceError from the device or after `close`, and what opening the
-        device raises."""
+        """As calling, but returns device time and counters too.
+
+        Raises:
+            InputError: wrong inputs.
+            GuardError: values for which the program wasn't compiled, such as a loop that needs more iterations.
+            DeviceError: from the device, or after `close`.
+
+        Also raises what `open` raises.
+        """
         values = self.bound(args, named)
         arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
         calling.check_ranges(self._calling, arrays, self.name)
@@ -231,17 +245,23 @@ class Executable:
     def evaluate(
         self, data: Any, labels: Any = None, *, reference: Any = None, top: Sequence[int] = (1, 5)
     ) -> Evaluation:
-        """How right the program is on `data`: (N, *shape of the input), or a tuple or mapping of such arrays.
+        """Measure how well the program does on `data`. State starts anew; `data` is never changed, even if the model
+        writes into its inputs.
 
-        `labels`: (N,) the class of each sample, for accuracies by the first output; `top`: "among the k largest", for
-        each k. `reference`: what floats give, as a function of the inputs (such as the PyTorch model, on arrays) or as
-        arrays; None: the float model itself where the program comes from `cuvil.compile` and was quantized there.
-        A row of scores with NaN is never right. State starts anew; `data` stays as it is, also where the model writes
-        into its inputs. Raises InputError for data, labels and references that don't fit, and as `run` does."""
+        Args:
+            data: (N, *shape of the input), or a tuple or mapping of such arrays, one per input.
+            labels: (N,) the class of each sample, for accuracies by the first output. A row of scores with NaN is never
+                right.
+            reference: the float results to compare with: a function of the inputs (such as the PyTorch model, on
+                arrays), or arrays. None: the float model, if `cuvil.compile` quantized it in this process.
+            top: for each k, also report the share of samples whose label is among the k largest scores.
+
+        Raises InputError for data, labels or references that don't fit, and what `run` raises.
+        """
         return evaluation.evaluate(self, data, labels, reference, top, self.float_model)
 
     def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """What is given, by port. Raises InputError."""
+        """The arguments by port. Raises InputError."""
         names, called = [p.name for p in self.inputs], self._calling.signature
         by_name = args[0] if len(args) == 1 and not named and isinstance(args[0], Mapping) else named
         by_port = called is None or (set(by_name) == set(names) and not (args and by_name is named))
@@ -250,7 +270,7 @@ class Executable:
         return dict(zip(names, bind(self.inputs, args, named), strict=True))
 
     def __copy__(self) -> Executable:
-        """The same program with a device and a state of its own, which starts from what this one's is now."""
+        """The same program with its own device and its own state, which starts as a copy of this one's."""
         twin = Executable(self.artifact, self.interface)
         twin._kept = dict(self._kept)
         twin.float_model = self.float_model
@@ -289,7 +309,7 @@ class Executable:
         return stacks
 
     def _samples(self, arrays: Mapping[str, Array]) -> int:
-        """How many samples are given. Raises InputError for a wrong shape."""
+        """The number of samples given. Raises InputError for a wrong shape."""
         if all(arrays[p.name].shape == p.shape for p in self.inputs):
             return 1
         batched = not self._calling.states and all(p.shape[:1] == (1,) for p in (*self.inputs, *self.outputs))
@@ -325,7 +345,7 @@ class Executable:
         return self._epilogue.pick(self._epilogue.run(after, n), n), seconds
 
     def _fresh(self, outputs: Sequence[Array], stacks: Sequence[Array], n: int) -> list[Array]:
-        """Outputs in their ports' shapes, sharing memory with nothing else."""
+        """Outputs in their ports' shapes; they share memory with nothing else."""
         taken = [*stacks, *self._epilogue.constants.values()]
         results = []
         for array, port in zip(outputs, self.outputs, strict=True):
@@ -352,7 +372,7 @@ class Executable:
 
 
 def _calling(artifact: Artifact, constants: Mapping[str, Array]) -> tuple[calling.Calling, dict[str, Array]]:
-    """What is to be done around calls, and the state that the first one gets. Raises ArtifactError."""
+    """What to do around calls (state, guards, writes), and the initial state. Raises ArtifactError."""
     manifest = artifact.manifest
     try:
         calling.check(manifest.calling, manifest.inputs, manifest.outputs, constants)

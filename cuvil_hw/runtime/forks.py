@@ -1,4 +1,4 @@
-"""What a forked process must not share with its parent: locks that other threads hold, pipes, drivers."""
+"""What a forked process must not share with its parent: locks held by other threads, pipes, drivers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _known: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def watch(thing: Forked) -> None:
-    """`thing.after_fork()` is called in every process that is forked from this one while `thing` lives."""
+    """While `thing` lives, `thing.after_fork()` is called in every process that is forked from this one."""
     _known.add(thing)
 
 
@@ -32,8 +32,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Turn:
-    """`lock`: a plain lock, which is a new one in a forked process, whoever held it. To be used as `with x.lock:`: a
-    plain lock is the only kind that Ctrl-C can't leave held."""
+    """Holds a plain lock that is replaced by a new one in a forked process. Use it as `with x.lock:`; only a plain lock
+    can't be left locked by Ctrl-C."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -44,15 +44,15 @@ class Turn:
 
 
 class OneProcess:
-    """Hardware whose driver does not survive fork(): it belongs to the first process that uses it, and to those that
-    are started without fork."""
+    """Hardware whose driver doesn't survive fork(): only the first process that uses it may go on to use it, not its
+    forked children. Processes started without fork are independent."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._owner: int | None = None
 
     def enter(self) -> None:
-        """To be called when it is used. Raises as `check` does."""
+        """Call it when the hardware is used. Raises as `check` does."""
         self.check()
         self._owner = os.getpid()
 

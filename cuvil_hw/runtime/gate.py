@@ -1,4 +1,4 @@
-"""Counts who is inside of something that may only be freed when nobody is."""
+"""Tracks which threads are inside a section, for resources that may only be freed when none is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Gate:
-    """Every thread has a lock of its own, and holds it while it is inside.
+    """Every thread has its own lock and holds it while it is inside.
 
-    Not a number that goes up and down: Ctrl-C can come between any two steps, and then the number would be wrong for
-    ever. `with` takes and gives back a plain lock with no step in between.
+    A counter would not do: Ctrl-C can interrupt between any two steps and leave it wrong for ever. `with` acquires and
+    releases a plain lock in single steps.
     """
 
     def __init__(self) -> None:
@@ -20,14 +20,14 @@ class Gate:
         self._locks: dict[int, threading.Lock] = {}
 
     def inside(self) -> AbstractContextManager[Any]:
-        """To be held while inside. Whether the gate is closed is to be asked when it is held. May be nested."""
+        """Hold this lock while inside (`with gate.inside():`), then check whether the gate is closed. May be nested."""
         lock = self._locks.setdefault(threading.get_ident(), threading.Lock())
         # Only this thread takes its lock, besides `close`, and that has set `closed` before.
         return nullcontext() if lock.locked() else lock
 
     def close(self, wait_s: float | None = None) -> bool:
-        """Let nobody in any more, and wait until everybody else has left. False when somebody is still inside: this
-        thread itself (a handler of signals may call this), or another one after `wait_s`."""
+        """Let no thread in any more, and wait until all others have left. False if one is still inside: this thread
+        itself (in a signal handler), or another one after `wait_s` seconds."""
         self.closed = True
         deadline = None if wait_s is None else monotonic() + wait_s
         me = threading.get_ident()
@@ -40,7 +40,7 @@ class Gate:
         return not self._locks.get(me, _FREE).locked()
 
     def idle(self) -> bool:
-        """Nobody is inside at this moment."""
+        """Whether nobody is inside at this moment."""
         return not any(lock.locked() for lock in list(self._locks.values()))
 
 

@@ -1,7 +1,7 @@
-"""The part of a program that runs on the processor, in NumPy, before and after the device: what a target's fabric
-refuses at the borders of a model, such as quantize, dequantize and softmax.
+"""The part of a program that runs on the processor, in NumPy, before and after the device: ops at the ends of a model
+that the target refuses, such as quantize, dequantize and softmax.
 
-Values have names. A value is held as a stack of samples, shape (N, *shape of one sample).
+Values have names. Each is a stack of samples, shape (N, *shape of one sample).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class HostStep:
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """Steps in order. `inputs`: names given to the arrays that it gets, in order; `outputs`: names of what it hands on.
+    """Steps in order. `inputs`, `outputs`: names of the arrays that it takes and returns, in order.
 
     A step may also read constants (named arrays of the artifact) and, in the epilogue, every value of the prologue.
     """
@@ -58,9 +58,9 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A HostProgram whose ops are built and whose types are known, ready to run many times, from several threads.
+    """A HostProgram with its ops built and types known, ready to run many times, from several threads.
 
-    `types`: of every value by name, those passed to `prepare` included; `constants`: arrays by name.
+    `types`: of every value by name, including those passed to `prepare`. `constants`: arrays by name.
     """
 
     program: HostProgram
@@ -72,14 +72,14 @@ class Prepared:
         return tuple(self.types[name] for name in self.program.outputs)
 
     def run(self, values: Mapping[str, Array], n: int) -> dict[str, Array]:
-        """`values` (name → (N, *shape)) plus what every step makes of them."""
+        """`values` (name → (N, *shape)) together with the results of every step."""
         result = dict(values)
         for step in self.steps:
             result.update(zip(step.step.outputs, self._run(step, result, n), strict=True))
         return result
 
     def pick(self, values: Mapping[str, Array], n: int) -> list[Array]:
-        """The program's outputs among `values`; a constant is repeated for every sample."""
+        """The program's outputs from `values`; a constant is repeated for every sample."""
         return [self._stack(values, name, n) for name in self.program.outputs]
 
     def _stack(self, values: Mapping[str, Array], name: str, n: int) -> Array:
@@ -144,11 +144,12 @@ def prepare(program: HostProgram, types: Mapping[str, TensorType], constants: Ma
 
 
 def sample_wise(op: Op, operands: Sequence[TensorType]) -> bool:
-    """Whether samples laid along axis 0 can be evaluated at once with the same bits as one by one.
+    """Whether samples stacked along axis 0 can be evaluated in one go with the same bits as one by one.
 
     Proved from the op's own loops, with a batch of 3 in place of 1: each output element reads only elements with the
-    same first index, nothing else depends on that index, and nothing is summed (NumPy's order of summation may vary
-    with the batch)."""
+    same first index, that index is used for nothing else, and nothing is summed (NumPy's order of summation may depend
+    on the batch).
+    """
     if not operands or any(not t.shape or t.shape[0] != 1 for t in operands):
         return False
     if type(op).compute is Op.compute:

@@ -1,4 +1,4 @@
-"""What the ops cost that run on the processor beside a device, in NumPy, and which of them ought not to be there."""
+"""What ops cost that run on the processor beside a device, in NumPy, and which of them should run on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ ORIGIN = "analytic (NumPy on {}, a factor of a few either way)"
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of NumPy on one core: `products` and `elements` a second, seconds a `call`."""
+    """Speed of NumPy on one core: multiplications (`products`) per second, `elements` per second, and seconds per
+    `call`."""
 
     core: str
     products: float
@@ -32,21 +33,28 @@ HOSTS = tuple(name for name in RATES if name)
 
 
 def rates(host: str) -> Rates:
-    """Raises CuvilError for a processor that isn't known."""
+    """The rates of a processor. Raises CuvilError if it isn't known."""
     if host not in RATES:
         raise CuvilError(f"settings.host: {host!r} is not one of {', '.join(HOSTS)}; leave it out for a server's core")
     return RATES[host]
 
 
 def origin(host: str) -> str:
-    """What the seconds are taken from."""
+    """Where the figures in seconds come from."""
     return ORIGIN.format(rates(host).core)
 
 
 @dataclass(frozen=True, slots=True)
 class HostOp:
-    """`where`: "before" or "after" the device; `loc`: in the model; `why`: the device doesn't run it; `products`,
-    `elements`: of its results, for one sample; `alone`: samples can't be computed together."""
+    """One op that runs on the processor.
+
+    Attributes:
+        where: "before" or "after" the device.
+        loc: its place in the model.
+        why: the reason that the device doesn't run it.
+        products, elements: multiplications and result elements for one sample.
+        alone: samples can't be computed together.
+    """
 
     where: str
     op: str
@@ -57,13 +65,13 @@ class HostOp:
     alone: bool
 
     def seconds(self, host: str) -> float:
-        """For one sample of many."""
+        """Time per sample, when many are computed."""
         core = rates(host)
         return self.products / core.products + self.elements / core.elements + (core.call if self.alone else 0.0)
 
 
 def entries(ops: Iterable[HostOp], host: str) -> list[dict[str, Any]]:
-    """For a report, in order."""
+    """The ops as rows of a report, in order."""
     return [
         {"where": o.where, "op": o.op, "layer": o.loc, "why": o.why, "seconds": o.seconds(host), "origin": origin(host)}
         for o in ops
@@ -71,7 +79,7 @@ def entries(ops: Iterable[HostOp], host: str) -> list[dict[str, Any]]:
 
 
 def warnings(ops: Iterable[HostOp], host: str) -> list[str]:
-    """One for each reason for which layers aren't on the device, naming them."""
+    """One warning for each reason that keeps layers off the device; it names the layers."""
     found: dict[str, list[HostOp]] = {}
     for o in ops:
         if o.products:  # a layer, which one has a device for

@@ -1,6 +1,6 @@
-"""What a user passes to a program → arrays that a device takes. Nothing is converted with loss, except f64 → f32.
+"""Converts what a user passes to a program into arrays for a device. No conversion loses information, except f64 → f32.
 
-torch is never imported here: when an input is a tensor, torch is there already.
+torch is never imported here: if an input is a tensor, torch is already imported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TooHard = getattr(np, "exceptions", np).TooHardError  # NumPy 1.25 gave errors 
 
 
 def bind(ports: Sequence[Port], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """One value per port, as Python binds arguments: by position, then by name. A single mapping gives names, too
-    (for names that are no Python identifiers). Raises InputError that names the port."""
+    """One value per port, bound as Python binds arguments: by position, then by name. A single mapping also gives
+    values by name (for names that are no Python identifiers). Raises InputError that names the port."""
     names = [p.name for p in ports]
     first = args[0] if len(args) == 1 else None
     if isinstance(first, Mapping):
@@ -56,8 +56,8 @@ def to_tensor(array: Array, dtype: str) -> Any:
 
 
 def to_caller(array: Array) -> Array:
-    """An output as callers get it without torch: bf16 as ml_dtypes.bfloat16 where that package is, else its bits as
-    uint16."""
+    """An output as callers without torch get it: bf16 as ml_dtypes.bfloat16 if that package is installed, else its bits
+    as uint16."""
     if array.dtype != dtypes.BF16:
         return array
     try:
@@ -70,11 +70,13 @@ def to_caller(array: Array) -> Array:
 def as_array(value: Any, port: Port) -> Array:
     """`value` in the container of the port's dtype; any shape, strides and byte order. Raises InputError.
 
-    Allowed: the same dtype; a wider one of the same kind; f64 → f32 (rounds; a finite value must stay finite); Python
-    numbers where each value is exact in the port's dtype. Arrays of integers aren't taken for floats, as layers of
-    PyTorch don't: pixels of 0 to 255 for a model that takes 0 to 1 would give results, wrong ones; but an array of
-    uint16 holds the bits of a bf16, which NumPy alone lacks. A tensor that requires grad is detached: no gradient flows
-    through a device."""
+    Allowed: the same dtype; one whose values the port's dtype can all hold; f64 → f32 (rounds; a finite value must stay
+    finite); Python numbers if each value is exact in the port's dtype.
+
+    Integer arrays aren't accepted for float ports (PyTorch's layers refuse them too): pixels of 0 to 255 for a model
+    that expects 0 to 1 would give wrong results without an error. A uint16 array is accepted as the bits of bf16, which
+    NumPy lacks. A tensor that requires grad is detached: no gradient flows through a device.
+    """
     at = f"input {port.name!r}"
     if is_tensor(value):
         array, python = _from_tensor(value, at), False
@@ -144,7 +146,7 @@ def _convert(array: Array, port: Port, python: bool, at: str) -> Array:
 
 
 def _to_bf16(array: Array, python: bool, at: str) -> Array:
-    """Python numbers that bf16 holds exactly."""
+    """Python numbers as bf16; each must be exact."""
     result = dtypes.convert(array, "bf16")
     if not python:
         raise InputError(
@@ -167,8 +169,8 @@ def _in_range(array: Array, port: Port, at: str) -> Array:
 
 
 def check_writable(value: Any, array: Array, name: str) -> None:
-    """Whether what the model writes into the input can be given back; `array` is `value` converted. Raises
-    InputError."""
+    """Raises InputError unless what the model writes into this input can be written back; `array` is `value`
+    converted."""
     what = ""
     if is_tensor(value):
         strides, shape, dtype = value.stride(), value.shape, str(value.dtype).removeprefix("torch.")
@@ -186,8 +188,8 @@ def check_writable(value: Any, array: Array, name: str) -> None:
 
 
 def check_apart(values: Mapping[str, Any], name: str) -> None:
-    """Raises InputError when the input `name`, which the model writes into, shares memory with another one: in PyTorch
-    the other one would change in the midst of the call, here each has the value that it was given."""
+    """Raises InputError when the input `name`, which the model writes into, shares memory with another input. In
+    PyTorch the other one would change during the call; here each keeps the value that was passed."""
     memory = _memory(values[name])
     for other, value in values.items():
         if other != name and _overlap(memory, _memory(value)):
@@ -212,7 +214,7 @@ def _overlap(a: Array | None, b: Array | None) -> bool:
 
 
 def write_back(value: Any, stack: Array) -> None:
-    """Put `stack` (N, *shape) into the caller's tensor or array."""
+    """Copy `stack` (N, *shape) into the caller's tensor or array."""
     if is_tensor(value):
         dtype = dtypes.from_numpy(stack.dtype)
         value.detach().copy_(to_tensor(np.ascontiguousarray(stack), dtype).reshape(value.shape))

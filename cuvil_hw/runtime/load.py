@@ -12,20 +12,23 @@ from cuvil_hw.runtime.open_program import is_open
 
 
 def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in a `.cuvil` file, on the device called `interface` ("hw", "sim", "null"; None: the one that the
-    artifact names). Every byte of the file is verified first. A program with open shapes has those sizes that were
-    compiled when it was saved.
+    """Open a `.cuvil` file as a program.
 
-    An artifact is code: opening a device other than "null" loads its library or compiles and runs its sources. Load
-    only what comes from somebody you would run a program of; docs/security.md says what executes nothing.
+    `interface`: the device, "hw", "sim" or "null"; None: the one that the artifact names. Every byte of the file is
+    verified first. A program with open shapes has the sizes that were compiled when it was saved.
 
-    Raises ArtifactError, and what opening the device raises: ToolNotFound, DeviceError, CuvilError."""
+    An artifact is code: opening a device other than "null" loads its library, or compiles and runs its sources. Only
+    load files from people whose programs you would run; docs/security.md says what executes nothing.
+
+    Raises:
+        ArtifactError: the file is damaged, or isn't an artifact.
+        ToolNotFound, DeviceError, CuvilError: the device can't be opened.
+    """
     executable = program_in(container.read(path), interface)
     executable.open()
     return executable
 
 
 def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in an artifact, its device not opened: nothing of it is executed until it is opened or called.
-    Raises ArtifactError."""
+    """The program in an artifact. Nothing in it is executed until it is opened or called. Raises ArtifactError."""
     return restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)

@@ -21,15 +21,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a program is and what it needs. All values are JSON values or made of them.
+    """What a program is and what it needs. All values are JSON values, or consist of them.
 
-    `model`: the model's name; `adapter`, `profile`: the target, the profile as data; `interface`: of the device that
-    `load` opens when it isn't told another ("hw", "sim", "null"); `inputs`, `outputs`: of the model;
-    `device_inputs`, `device_outputs`: of the device program between `prologue` and `epilogue`, which run on the
-    processor: prologue.inputs name the model's inputs and prologue.outputs the device's, epilogue.inputs the device's
-    outputs and epilogue.outputs the model's, each in the order of the ports; `info`: the build plan's own data;
-    `calling`: which of the model's ports are state, guards and inputs written back;
-    `abi`: what a host must be to run the products itself ("machine", "system": as the platform module names them).
+    Between the model's ports and the device's ports, the `prologue` and the `epilogue` run on the processor:
+    prologue.inputs name the model's inputs and prologue.outputs the device's; epilogue.inputs name the device's outputs
+    and epilogue.outputs the model's; each in the order of the ports.
+
+    Attributes:
+        model: the model's name.
+        adapter, profile: the target; the profile as data.
+        interface: the device that `load` opens by default ("hw", "sim", "null").
+        inputs, outputs: ports of the model.
+        device_inputs, device_outputs: ports of the device program.
+        info: the build plan's own data.
+        calling: which ports of the model are state, guards and inputs written back.
+        abi: the host that can run the products itself ("machine", "system": names of the platform module).
     """
 
     model: str
@@ -135,7 +141,7 @@ def _range_json(bounds: Range) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A JSON value and where it is, so that errors name the place."""
+    """A JSON value with its path, so that errors can name the place."""
 
     value: Any
     at: str
@@ -148,7 +154,7 @@ class _Node:
         return _Node(self.value[key], f"{self.at}{key}.")
 
     def only(self, *keys: str) -> None:
-        """Raises ValueError for any other key: another version may mean something by it."""
+        """Raises ValueError for unknown keys: a newer version may give them a meaning."""
         unknown = sorted(set(self.typed(dict)) - set(keys))
         if unknown:
             raise ValueError(f"{self.at}{unknown[0][:80]} is unknown to cuvil-hw {VERSION}")
@@ -183,7 +189,7 @@ class _Node:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Its numbers, which order versions. Raises ValueError."""
+    """The numbers of a version, by which versions are ordered. Raises ValueError."""
     match = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", version)
     if match is None:
         raise ValueError(f"product_version is {version[:80]!r}, no version")

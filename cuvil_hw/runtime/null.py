@@ -1,5 +1,5 @@
-"""The null device: takes any program and answers zeros of the right shapes. To clone for a new device, and to time
-overheads."""
+"""The null device: accepts any program and returns zeros of the right shapes. A template for new devices, and a way to
+time overheads."""
 
 from __future__ import annotations
 

@@ -36,10 +36,13 @@ class OpenPort:
 
 @dataclass(frozen=True, slots=True)
 class OpenProgram:
-    """What a program with open shapes takes and gives.
+    """What a program with open shapes takes and returns.
 
-    `proven`: the model's shape rules hold for every size of the domain; `note`: why that isn't known. `batch`: names of
-    dimensions along which no result depends on its neighbours (proven). `level1`: text with symbolic shapes.
+    Attributes:
+        proven: the model's shape rules are proven for every allowed size.
+        note: why they aren't.
+        batch: dimensions along which rows are computed independently (proven).
+        level1: text with symbolic shapes.
     """
 
     model: str
@@ -53,7 +56,7 @@ class OpenProgram:
 
 
 def pack(program: OpenProgram, programs: Mapping[str, Artifact], report: Mapping[str, Any]) -> Artifact:
-    """One artifact of the programs by key (`B=8,S=64`), at least one. Raises ArtifactError."""
+    """One artifact from the programs, by key (`B=8,S=64`), at least one. Raises ArtifactError."""
     return bundle.pack(program.model, programs, bundle.OPEN, _to_json(program), program.level1, report)
 
 

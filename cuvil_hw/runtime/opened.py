@@ -1,4 +1,4 @@
-"""A program on a device and its files: freed when nobody is inside, by the process that opened it and no other."""
+"""A program on a device and its files. It is freed when no thread is inside, and only by the process that opened it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _all: weakref.WeakSet[Opened] = weakref.WeakSet()
 
 
 class Opened:
-    """What a call does with it: `with opened.inside(): opened.loaded().run(…)`."""
+    """Usage in a call: `with opened.inside(): opened.loaded().run(…)`."""
 
     def __init__(self, name: str, load: Callable[[Path], Loaded]) -> None:
-        """`load` gets a private folder, which stays until the program is freed. Raises what it raises, CuvilError when
-        there is no usable temporary folder."""
+        """`load` receives a private folder, which stays until the program is freed. Raises what `load` raises, and
+        CuvilError when there is no usable temporary folder."""
         self._name, self._owner = name, os.getpid()
         self._gate, self._freeing = Gate(), threading.Lock()
         self._folder = Scratch("cuvil-")
@@ -44,7 +44,7 @@ class Opened:
         return self._gate.closed
 
     def inside(self) -> AbstractContextManager[Any]:
-        """To be held around everything that is done with `loaded`."""
+        """Hold this around every use of `loaded`."""
         return self._gate.inside()
 
     def loaded(self) -> Loaded:
@@ -55,13 +55,14 @@ class Opened:
         return loaded
 
     def close(self) -> None:
-        """Wait for calls of other threads, then free everything; from within a call, nothing yet. May be called twice.
-        In a forked process this does nothing: all of it belongs to the parent."""
+        """Wait for calls in other threads, then free everything; during a call of this thread, nothing is freed yet.
+        May be called twice. Does nothing in a forked process: everything belongs to the parent."""
         if os.getpid() == self._owner and self._gate.close():
             self._free()
 
     def end(self, wait_s: float) -> None:
-        """At the end of the process: who is still inside keeps what it uses, since the process takes it along."""
+        """Free everything at the end of the process, except what threads still use after `wait_s` seconds; the
+        process's end releases that."""
         if os.getpid() == self._owner and self._gate.close(wait_s):
             self._free()
 
@@ -83,7 +84,8 @@ def _end() -> None:
 
 
 def _end_with_process() -> None:
-    """A process that multiprocessing has forked ends without what is registered for exit."""
+    """Free programs at the end of a process forked by multiprocessing, too: it ends without running `atexit`
+    functions."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None and os.getpid() not in _registered:
         _registered.add(os.getpid())

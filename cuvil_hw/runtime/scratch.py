@@ -16,8 +16,8 @@ from cuvil_hw.runtime.cache import root
 
 
 class Scratch:
-    """A folder for this user only, removed by `remove`, when it is collected or when its process ends. A process that
-    was forked from that one leaves it alone."""
+    """A folder for this user only. It is removed by `remove`, by garbage collection, or at the end of its process;
+    forked processes leave it alone."""
 
     def __init__(self, prefix: str) -> None:
         """Raises CuvilError when no folder can be made."""
@@ -35,8 +35,8 @@ def _remove(path: Path, owner: int) -> None:
 
 
 def make_folder(prefix: str) -> Path:
-    """A new folder where files can be written, and libraries loaded from if there is such a place: below the system's
-    temporary folder, else below the cache of builds. Raises CuvilError."""
+    """A new folder in which files can be written and, if possible, libraries loaded from: below the system's temporary
+    folder, else below the build cache. Raises CuvilError."""
     problems = []
     places = (_temporary, _cache)
     for may_be_noexec in (False, True):
@@ -66,12 +66,14 @@ def noexec(folder: Path) -> bool:
 
 
 class Library:
-    """A shared library of its own: no other program, and no process forked from this one, has its global variables.
+    """A shared library with its own global variables: no other program and no forked process shares them.
 
-    `close` unloads it; nobody may be inside then."""
+    `close` unloads it; no thread may be inside then.
+    """
 
     def __init__(self, path: Path, program: str) -> None:
-        """Loads a private copy of `path`: the loader takes equal files for one library. Raises DeviceError."""
+        """Loads a private copy of `path`, since the loader treats the same file as the same library. Raises
+        DeviceError."""
         self._copy = Scratch("cuvil-lib-")
         copy = self._copy.path / path.name
         try:
@@ -91,7 +93,7 @@ class Library:
 
 
 def load_library(path: Path, program: str) -> ctypes.CDLL:
-    """Raises DeviceError that says why it can't be loaded and what to do."""
+    """Load a library. Raises DeviceError that says why it can't be loaded and what to do."""
     try:
         whole(path)
         return ctypes.CDLL(str(path))
@@ -106,8 +108,8 @@ def load_library(path: Path, program: str) -> ctypes.CDLL:
 
 
 def whole(path: Path) -> None:
-    """Raises ValueError when an ELF file is cut short: the loader would map what isn't there, and the process would end
-    when it is touched (SIGBUS)."""
+    """Raises ValueError when an ELF file is truncated. The loader would map pages that don't exist, and touching them
+    would kill the process (SIGBUS)."""
     size = path.stat().st_size
     with path.open("rb") as f:
         head = f.read(64)

@@ -1,4 +1,4 @@
-"""Serving a size by programs of other sizes, along a dimension in which every result stands alone."""
+"""Serves a size with programs of other sizes, along a dimension in which rows are independent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cuvil_hw.runtime.open_program import OpenPort
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`count` of the rows from `start` on go through the program of `size` ≥ count rows."""
+    """Rows `start` to `start` + `count` - 1, computed by the program of `size` ≥ count rows."""
 
     start: int
     count: int
@@ -22,8 +22,8 @@ class Part:
 
 
 def parts(wanted: int, sizes: Sequence[int]) -> tuple[Part, ...]:
-    """`wanted` ≥ 1 rows by programs of these sizes (≥ 1): as many as fit of the largest, the next largest, …; the
-    rest through the smallest that holds it."""
+    """How to compute `wanted` ≥ 1 rows with programs of these sizes (each ≥ 1): as many full parts as fit of the
+    largest size, then of the next, …; the remaining rows go through the smallest program that holds them."""
     found: list[Part] = []
     start = 0
     for size in sorted(sizes, reverse=True):
@@ -37,12 +37,12 @@ def parts(wanted: int, sizes: Sequence[int]) -> tuple[Part, ...]:
 
 
 def axis_of(port: OpenPort, dim: str) -> int | None:
-    """The axis of `port` that is `dim` and nothing else; None: there is none."""
+    """The axis of `port` whose extent is exactly `dim`; None: there is none."""
     return next((d for d, e in enumerate(port.shape) if whole(e).name == dim), None)
 
 
 def cut(arrays: Mapping[str, Array], ports: Sequence[OpenPort], dim: str, part: Part) -> dict[str, Array]:
-    """Inputs of one part; missing rows repeat the last one, so that they hold values that the model may get."""
+    """The inputs of one part. Missing rows repeat the last one, so that they hold values that the model could get."""
     found = {}
     for port in ports:
         array, axis = arrays[port.name], axis_of(port, dim)
@@ -54,7 +54,7 @@ def cut(arrays: Mapping[str, Array], ports: Sequence[OpenPort], dim: str, part: 
 
 
 def join(results: Sequence[Sequence[Array]], ports: Sequence[OpenPort], dim: str, cuts: Sequence[Part]) -> list[Array]:
-    """Outputs of all parts as one."""
+    """The outputs of all parts, joined."""
     joined = []
     for i, port in enumerate(ports):
         axis = axis_of(port, dim)

@@ -1,4 +1,5 @@
-"""What a target would do with a program: on the device, on the processor beside it, refused; and whether it fits."""
+"""What a target would do with a program: which ops run on the device, which on the processor, which are refused;
+whether it fits."""
 
 from __future__ import annotations
 
@@ -26,9 +27,17 @@ GOLDEN = 0.618034  # its multiples, modulo 1, all differ
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`precision`: in which the target would run it; `device`, `processor`: ops by mnemonic; `refused`: what can't run;
-    `fits`: within the profile's limits, None when it wasn't asked; `problem`: why it doesn't fit or can't be compiled;
-    `note`: what was assumed; `warnings`: layers on the processor, quantization that is far from float."""
+    """What one target would do with the program.
+
+    Attributes:
+        precision: in which the target would run it.
+        device, processor: number of ops on each, by mnemonic.
+        refused: ops that can't run, with reasons.
+        fits: within the profile's limits; None if that wasn't asked.
+        problem: why it doesn't fit or can't be compiled.
+        note: what was assumed.
+        warnings: layers that run on the processor, and quantization that is far from float.
+    """
 
     target: str
     precision: str
@@ -48,10 +57,12 @@ class Coverage:
 def coverage(
     program: Program, profile: Profile, precision: str | None = None, statistics: Statistics | None = None
 ) -> Coverage:
-    """The way of `compile` up to the choice of schedules; no tool is run. `program`: simplified; it stays as it is.
+    """Take `program` (simplified; not changed) through the steps of `compile` up to the choice of schedules; runs no
+    tool.
 
-    A float program for a target that needs integers is quantized with assumed ranges where there are no
-    `statistics`: what runs where doesn't depend on them, and resources hardly."""
+    A float program for a target that needs integers is quantized with assumed ranges if there are no `statistics`:
+    where ops run doesn't depend on ranges, and resources hardly do.
+    """
     note = ""
     try:
         adapter = adapter_for(profile, None)
@@ -93,15 +104,15 @@ def coverage(
 
 
 def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
-    """Raises DoesNotFit when no choice of schedules keeps the core within the profile's limits."""
+    """Raises DoesNotFit if no choice of schedules keeps the device program within the profile's limits."""
     graph = api.fuse(parts.core, adapter)
     proposals = api.propose(graph, adapter, profile)
     api.plan_memory(graph, api.choose(proposals, profile), proposals, adapter.alignment, profile)
 
 
 def assumed(program: Program) -> Statistics:
-    """Statistics as if every float value had a range of its own, around 0 and not symmetric: as for real data, no two
-    scales are equal and no zero point is 0, which would save arithmetic that a calibrated program has."""
+    """Made-up statistics: each float value has its own range around 0, not symmetric. As with real data, no two scales
+    are equal and no zero point is 0; either would save arithmetic that a calibrated program needs."""
     floats = [
         n
         for v, n in numbered(program).items()

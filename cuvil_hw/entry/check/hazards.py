@@ -1,7 +1,7 @@
-"""Numbers of a model that a narrower type can't hold, found without running it.
+"""Numbers in a model that a narrower type can't hold, found without running it.
 
-Two kinds of types are looked at: int32, in which most quantized runtimes keep biases and sums, and f16. What Cuvil does
-with each is part of the message, for a hazard of another runtime need not be one here.
+Two types are checked: int32, in which most quantized runtimes keep biases and sums, and f16. Each message also says
+what Cuvil does in that case, since a hazard in another runtime need not be one here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ VANISHING = 0.01  # share of a constant's elements that may become zero unmentio
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """`kind`: "int32 bias", "int32 sum", "fp16 range" or "not finite"; `severity`: "error" when no compilation can be
-    right, else "warning"; `where`: the layer's source; `what`: the numbers, what they lead to, and what to do."""
+    """A number that a narrower type can't hold.
+
+    Attributes:
+        kind: "int32 bias", "int32 sum", "fp16 range" or "not finite".
+        severity: "error" if no compilation can be right, else "warning".
+        where: the layer's source.
+        what: the numbers, their effect, and what to do.
+    """
 
     kind: str
     severity: str
@@ -44,8 +50,8 @@ class Hazard:
 
 
 def hazards(program: Program, statistics: Statistics | None = None) -> tuple[Hazard, ...]:
-    """Hazards of a simplified program, in the order of its layers. `statistics`: of the same program; without them
-    only constants are looked at."""
+    """The hazards of a simplified program, in the order of its layers. `statistics`: of the same program; without them
+    only constants are checked."""
     ranges = _ranges(program, statistics)
     found = [*_not_finite(program), *_f16(program, ranges)]
     found += _stored(program) if quantized_dtypes(program) else _biases(program, ranges)
@@ -59,7 +65,7 @@ def _ranges(program: Program, statistics: Statistics | None) -> Mapping[SSAValue
 
 
 def _constants(program: Program) -> Iterator[tuple[Operation, npt.NDArray[np.floating]]]:
-    """Every float constant with an op that reads it, each once."""
+    """Every float constant once, each with one op that reads it."""
     for constant in program.block.ops:
         if isinstance(constant, level1.ConstOp):
             array = const_array(program, constant.results[0])

@@ -1,4 +1,4 @@
-"""`check`: a model looked at before it is compiled, all findings at once."""
+"""`check`: inspects a model before it is compiled and reports all findings at once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cuvil_hw.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One op of the imported program. `where`: its source in the model; `broadcast`: whether it repeats elements, which
-    the model left to be understood."""
+    """One op of the imported program. `where`: its source in the model; `broadcast`: it repeats elements of an operand
+    by the implicit broadcasting of the model's framework."""
 
     where: str
     op: str
@@ -36,9 +36,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`inputs`, `outputs`: by name; `refused`: what no target can run, then `layers`, `hazards` and `targets` are
-    empty; `assumed`: extents that the model leaves open and that were taken as 1; `stale`: shapes that the file
-    states and that its operators don't give; `asked`: whether somebody named the targets."""
+    """The findings about a model.
+
+    Attributes:
+        inputs, outputs: types by name.
+        refused: what no target can run; if not empty, `layers`, `hazards` and `targets` are empty.
+        assumed: extents that the model leaves open and that were taken as 1.
+        stale: shapes stated in the file that differ from those that its operators give.
+        asked: the caller named the targets.
+    """
 
     name: str
     inputs: tuple[tuple[str, TensorType], ...] = ()
@@ -53,7 +59,8 @@ class Check:
 
     @property
     def errors(self) -> int:
-        """How many findings keep the model from being compiled: for a target that was asked for, else for any."""
+        """How many findings keep the model from being compiled. A target that fails counts if the caller named targets;
+        if not, only when all of them fail."""
         wrong = sum(h.severity == "error" for h in self.hazards)
         failing = sum(not t.ok for t in self.targets)
         counts = self.asked or failing == len(self.targets)
@@ -81,11 +88,16 @@ def check(
     state: Mapping[str, str] | None = None,
     max_trips: int | None = None,
 ) -> Check:
-    """What compiling a model would meet, without running any tool.
+    """Report what compiling a model would meet, without running any tool. What can't be compiled is part of the result.
 
-    Arguments are those of `compile`; `targets`: None stands for one of each kind of hardware (`usual_targets`). What
-    can't be compiled is part of the result. Raises CuvilError when there is no model to look at: a file that is
-    missing, damaged or invalid, shapes that contradict each other; ProfileError for a target that isn't one.
+    Args:
+        targets: as in `compile_all`; None: one for each kind of hardware (`usual_targets`).
+        model, example_inputs, calibration, precision, shapes, constants, state, max_trips: as in `compile`.
+
+    Raises:
+        CuvilError: there is no model to inspect: the file is missing, damaged or invalid, or shapes contradict each
+            other.
+        ProfileError: a target is unknown or wrong.
     """
     check_arguments(shapes=shapes, constants=constants, state=state, max_trips=max_trips)
     if targets is not None and not isinstance(targets, str | Path | Profile):
@@ -113,7 +125,7 @@ def check(
 
 
 def usual_targets() -> list[Profile]:
-    """A built-in profile for each adapter: what people mean by its name."""
+    """One built-in profile for each adapter, the one that people mean by the adapter's name."""
     adapters = sorted({p.adapter for p in builtin_profiles()})
     return [p for p in map(usual_profile, adapters) if p is not None]
 
