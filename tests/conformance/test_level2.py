@@ -18,6 +18,7 @@ import cuvil
 from cuvil_hw import api
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.annotations import Pipeline
 from cuvil_hw.ir.program import evaluate, parse
 from cuvil_hw.runtime import executable
 from cuvil_hw.target.profile import load_profile
@@ -137,3 +138,17 @@ def test_an_interpreter_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Interpreted, "run", wrong)
     assert "the interpreter and their meaning differ" in failures(range(TOGETHER), "integers", "cpu", simulate=False)[0]
+
+
+def test_compile_refuses_a_module_that_is_not_legal(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(api.adapter_for(load_profile("cpu"), None))
+    lower = kind.lower
+
+    def misspelt(self: Any, design: Any, profile: Any) -> Any:
+        module = lower(self, design, profile)
+        next(op for op in module.walk() if op.name == "scf.for").attributes["cuvil.pipelin"] = Pipeline(1)
+        return module
+
+    monkeypatch.setattr(kind, "lower", misspelt)
+    with pytest.raises(CuvilError, match=r"level2: scf\.for of @linear.* there is no annotation cuvil\.pipelin;"):
+        cuvil.compile(nn.Linear(9, 5), "cpu", torch.zeros(1, 9))
