@@ -10,7 +10,7 @@ from typing import Any
 
 from xdsl.context import Context
 
-from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures, OwnPasses
+from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures, OwnPasses, WholeComposites
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
@@ -31,7 +31,7 @@ from cuvil_hw.ir.legal import legal
 from cuvil_hw.ir.program import Program
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.ops.base import Op
-from cuvil_hw.passes.pipeline import EXPAND, Fuse, apply, observe, observed, parse_passes, run_passes
+from cuvil_hw.passes.pipeline import Decompose, Fuse, apply, observe, observed, parse_passes, run_passes
 from cuvil_hw.passes.quantize.fidelity import float_model
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -328,7 +328,8 @@ def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
     make each group a kernel. `together`: fuse neighbouring ops; False gives every op its own kernel. Changes `core`."""
     run_passes(core, adapter.level1_passes if isinstance(adapter, OwnPasses) else ())
     epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
-    run_passes(core, [*parse_passes(EXPAND), Fuse(alone=not together, epilogues=epilogues)])
+    kept = tuple(adapter.whole_composites) if isinstance(adapter, WholeComposites) else ()
+    run_passes(core, [Decompose(keep=kept), *parse_passes("fold"), Fuse(alone=not together, epilogues=epilogues)])
     return kernel_graph(core)
 
 

@@ -165,3 +165,13 @@ class Epilogues(Protocol):
         """Whether the elementwise ops behind a kernel with a reduction may read another computed tensor, such as a skip
         connection, and still be part of that kernel: True where kernels run one after another, and what one writes and
         the next reads passes through memory."""
+
+
+@runtime_checkable
+class WholeComposites(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it composite ops reach it as smaller ones."""
+
+    @property
+    def whole_composites(self) -> Sequence[str]:
+        """Names of composite ops, such as "softmax", that it takes whole: each is a kernel whose body is one `Whole`
+        (`kernel.whole`: op and operand buffers), which the adapter prices and lowers itself."""

@@ -79,6 +79,20 @@ class Load(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Whole(Expr):
+    """One element of result number `result` of `op` (a dataclass of cuvil_hw.ops) on whole buffers: what an adapter
+    computes in its own way, without loops that are given to it."""
+
+    op: object
+    buffers: tuple[str, ...]
+    index: tuple[Expr, ...]
+    result: int = 0
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.index
+
+
+@dataclass(frozen=True, slots=True)
 class Apply(Expr):
     """`op`: a row of expr/scalar.py, such as "add", "cast" (wraps, truncates), "bitcast" or "saturate" (clips)."""
 

@@ -15,6 +15,7 @@ from cuvil_hw.expr.nodes import (
     Reduce,
     Select,
     State,
+    Whole,
     cast,
     index_op,
     lookup,
@@ -48,7 +49,7 @@ def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] 
             return rewrite(x, leaf, memo)
 
         match e:
-            case Load():
+            case Load() | Whole():
                 new = replace(e, index=tuple(map(go, e.index)))
             case Lookup():
                 new = lookup(e.values, go(e.index), e.dtype)

@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, bounds
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, Whole, bounds
 from cuvil_hw.expr.scalar import scalar
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import annotations as notes
@@ -285,6 +285,10 @@ class Emitter:
                 if e.dtype == "index":
                     return self._index(e, args)
                 return self._apply(e.op, e.args[0].dtype, args)
+            case Whole():
+                raise CuvilError(
+                    f"{e.op} has no loops: an adapter that names it in whole_composites lowers kernel.whole itself"
+                )
         raise CuvilError(f"can't lower {type(e).__name__}")
 
     def _select(self, e: Select, env: Env, memo: dict[int, SSAValue]) -> SSAValue:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Expr, Iter, Load, Reduce, Tensor, const, index, parallel, placeholder
+from cuvil_hw.expr.nodes import Expr, Iter, Load, Reduce, Tensor, Whole, const, index, parallel, placeholder
 from cuvil_hw.expr.radix import split_iterators
 from cuvil_hw.expr.traverse import substitute, walk
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import compute
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+from cuvil_hw.types import TensorType
 
 
 def kernel_graph(program: Program) -> KernelGraph:
@@ -45,6 +47,10 @@ def kernel_graph(program: Program) -> KernelGraph:
                 assert operation.handle is not None
                 declare(operation.results[0], "c", "const", operation.handle.data)
             case level1.GroupOp():
+                for value in operation.operands if _whole(operation) else ():
+                    if value not in where:  # a splat: an op that is computed whole reads buffers
+                        array = np.full(tensors[value].shape, level1.splat_value(value.owner))  # type: ignore[arg-type]
+                        declare(value, "c", "const", program.constants.add(array, tensors[value].dtype))
                 tensor = _compose(operation, [tensors[v] for v in operation.operands])
                 result = operation.results[0]
                 role = "output" if result in returned else "temp"
@@ -73,12 +79,31 @@ def _constant(value: float | int | bool, dtype: str) -> Callable[..., Expr]:
     return lambda *i: const(value, dtype)
 
 
+def _whole(group: level1.GroupOp) -> bool:
+    """The group is one composite op, which the adapter takes as it is."""
+    first = group.body.block.first_op
+    return isinstance(first, level1.TensorOp) and first.op.composite
+
+
+def _elements(operation: level1.TensorOp, operands: list[Tensor]) -> list[Tensor]:
+    """A composite op's results. `operands` are buffers."""
+    loads = [t.at(*[index(0)] * t.type.rank) for t in operands]
+    buffers = tuple(e.buffer for e in loads if isinstance(e, Load))
+    assert len(buffers) == len(operands), "fusion leaves what a composite op reads outside its group"
+
+    def result(number: int, kind: TensorType) -> Tensor:
+        return Tensor(kind, lambda *i: Whole(kind.dtype, operation.op, buffers, i, number))
+
+    return [result(n, level1.type_of(r)) for n, r in enumerate(operation.results)]
+
+
 def _compose(group: level1.GroupOp, operands: list[Tensor]) -> Tensor:
     """The group's result as one function of the operands."""
     tensors: dict[SSAValue, Tensor] = dict(zip(group.body.block.args, operands, strict=True))
     for operation in group.body.block.ops:
         if isinstance(operation, level1.TensorOp):
-            results = compute(operation.op, [tensors[v] for v in operation.operands])
+            values = [tensors[v] for v in operation.operands]
+            results = _elements(operation, values) if operation.op.composite else compute(operation.op, values)
             for value, tensor in zip(operation.results, results, strict=True):
                 tensors[value] = _memoised(tensor)
         elif isinstance(operation, level1.YieldOp):
@@ -108,7 +133,8 @@ def _kernel(
     reduces = [e for e in walk(body) if isinstance(e, Reduce)]
     if len(reduces) > 1:
         raise CuvilError(f"kernel {name} has {len(reduces)} reductions; the fusion pass must not group them")
-    inputs = tuple(dict.fromkeys(e.buffer for e in walk(body) if isinstance(e, Load)))
+    read = [e.buffers if isinstance(e, Whole) else (e.buffer,) for e in walk(body) if isinstance(e, Load | Whole)]
+    inputs = tuple(dict.fromkeys(name for names in read for name in names))
     operands = tuple(buffers[b] for b in inputs)
     return Kernel(name, inputs, out, tensor.type, iterators, body, ops, loc, operands)
 

@@ -87,11 +87,14 @@ def is_spread(value: SSAValue) -> bool:
 
 def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
     """Join the groups of the operands where the rules allow, else begin a group."""
+    if operation.op.composite:  # one that the adapter takes whole
+        put([operation], operation, False, groups)
+        return
     if not operation.spec.elementwise:
         constants = [groups.pop(o) for v in operation.operands if (o := owner(v)) is not None and is_spread(v)]
         ops = [o for g in constants for o in g.ops]
         anchored = not operation.spec.moves
-        put([*ops, operation], operation if anchored else None, anchored and not operation.op.composite, groups)
+        put([*ops, operation], operation if anchored else None, anchored, groups)
         return
     computed = [v for v in dict.fromkeys(operation.operands) if not is_const(v) and not is_spread(v)]
     joined: list[Group] = []
@@ -150,7 +153,8 @@ def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
     if len(readers) != 1 or any(u not in groups for u in reading):
         return
     reader = next(iter(readers.values()))
-    if len(reader.ops) + len(group.ops) > MAX_OPS:
+    whole = reader.anchor is not None and reader.anchor.op.composite
+    if whole or len(reader.ops) + len(group.ops) > MAX_OPS:
         return
     reader.ops[:0] = [o for o in group.ops if o not in reader.ops]
     for o in group.ops:

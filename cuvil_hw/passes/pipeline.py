@@ -115,12 +115,13 @@ class IntegerWeights(ProgramPass):
 
 @dataclass(frozen=True)
 class Decompose(ProgramPass):
-    """Composite ops become smaller ones."""
+    """Composite ops become smaller ones, all but those named in `keep`."""
 
     name: ClassVar[str] = "decompose"
+    keep: tuple[str, ...] = ()
 
     def run(self, program: Program) -> None:
-        decompose.run(program)
+        decompose.run(program, lambda op, _, __: op.mnemonic not in self.keep)
 
 
 @dataclass(frozen=True)

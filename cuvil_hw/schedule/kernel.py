@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.contract.device import Port
-from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, Reduce
+from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, Reduce, Whole
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.types import TensorType
 
@@ -53,6 +53,11 @@ class Kernel:
     def sources(self) -> tuple[str, ...]:
         """Inputs that aren't constants."""
         return tuple(b.name for b in self.operands if b.role != "const")
+
+    @property
+    def whole(self) -> Whole | None:
+        """Set for a composite op that the adapter takes as it is (`whole_composites`): the body has no loops then."""
+        return self.body if isinstance(self.body, Whole) else None
 
     @cached_property
     def reduce(self) -> Reduce | None:

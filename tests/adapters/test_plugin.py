@@ -14,7 +14,7 @@ import pytest
 
 import cuvil
 from cuvil.testing import check_adapter
-from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures
+from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures, WholeComposites
 from cuvil_hw.adapters.registry import load_adapter
 from cuvil_hw.contract import registry
 from cuvil_hw.target.profile import load_profile
@@ -305,7 +305,7 @@ def test_the_documented_size_is_true() -> None:
 
 def test_the_document_names_all_that_an_adapter_has() -> None:
     document = (ROOT / "docs" / "add-a-target.md").read_text(encoding="utf-8")
-    parts = [*map(vars, (Adapter, Form, Epilogues, IntegerWeights, Measures)), Adapter.__annotations__]
+    parts = [*map(vars, (Adapter, Form, Epilogues, IntegerWeights, Measures, WholeComposites)), Adapter.__annotations__]
     names = {n for part in parts for n in part if not n.startswith("_")}
     assert {"name", "lower", "float_ends", "integer_weights", "residual_epilogue"} <= names
     assert [n for n in sorted(names) if f"`{n}`" not in document] == []
