@@ -1,4 +1,4 @@
-"""BuildPlan: the files and commands that make a product, as pure data; and the one place that runs them."""
+"""BuildPlan: the files and commands that make a product, as pure data; and the only code that runs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """Files by relative POSIX path, commands in order, and the products that they leave behind.
+    """Files by relative POSIX path, commands in order, and the products that the commands create.
 
     `info`: what the adapter's device needs to know to run the products, as JSON values.
     """
@@ -153,8 +153,8 @@ def _listed(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def stop(thread: int) -> None:
-    """End the command that `execute` runs in another thread (its identifier) at this moment, if any; BuildFailed
-    follows there."""
+    """Terminate the command that `execute` is running in another thread (given by its identifier), if any; `execute`
+    then raises BuildFailed there."""
     with _guard, suppress(ProcessLookupError):
         process = _running.get(thread)
         if process is not None and process.returncode is None:
@@ -162,8 +162,8 @@ def stop(thread: int) -> None:
 
 
 def check_paths(names: Iterable[str]) -> None:
-    """Raise CuvilError unless every name is a plain relative POSIX path that stays below its folder, none is given
-    twice, and none is at once a file and a folder."""
+    """Raise CuvilError unless every name is a plain relative POSIX path that stays below its folder, no name occurs
+    twice, and none is both a file and a folder."""
     seen: set[str] = set()
     folders: set[str] = set()
     for name in names:

@@ -1,7 +1,7 @@
 """What happens around a call besides computing outputs: state kept between calls, guards, inputs written back.
 
-All three are ports of the program as any other, so that every target carries them; this module says what they mean.
-Data only, and NumPy only: front ends fill it in, the artifact's manifest holds it, the executable obeys it.
+All of these are ordinary ports of the program, so every target supports them; this module says what the ports mean. It
+is data and imports only NumPy: front ends create it, the artifact's manifest stores it, the executable applies it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from cuvil_hw.errors import GuardError, InputError
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A value that the program keeps from call to call: what `output` gives goes into `input` of the next call.
+    """A value that the program keeps from call to call: `output` of one call becomes `input` of the next.
 
-    `initial`: name of the constant that the first call gets (a digest of the constant store), of the type of both
-    ports; "" for zeros."""
+    `initial`: name of the constant that the first call gets (a digest in the constant store), of the type of both
+    ports; "" for zeros.
+    """
 
     input: str
     output: str
@@ -32,7 +33,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A bool output that must be true everywhere; where it isn't, the other outputs mean nothing and the call raises
+    """A bool output that must be true everywhere. If it isn't, the other outputs are invalid and the call raises
     GuardError with `message`."""
 
     output: str
@@ -49,8 +50,8 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What elements of the integer `input` may be, `low` and `high` included: indices that a caller gives. `part`:
-    start, count and step along each axis of the elements meant, where they aren't all."""
+    """The range, `low` to `high` inclusive, that elements of the integer `input` must be in: indices that a caller
+    gives. `part`: (start, count, step) along each axis, if only some elements are meant."""
 
     input: str
     low: int
@@ -60,10 +61,15 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """`states`, `guards` and `writes` name ports of a program. Those ports are hidden from callers, except inputs that
-    are written back. `signature`: how the model is called, where that is more than one array per port; `rebuild`: makes
-    the model's own classes from outputs by name, where they are at hand (never stored). `ranges`: of inputs, or
-    parts of inputs, that are indices."""
+    """What to do around a call; `states`, `guards` and `writes` name ports of the program.
+
+    Callers don't see these ports, except inputs that are written back.
+
+    Attributes:
+        signature: how the model is called, if that is more than one array per port.
+        rebuild: builds the model's own classes from outputs by name, if they are at hand (never stored).
+        ranges: inputs, or parts of inputs, that are indices.
+    """
 
     states: tuple[State, ...] = ()
     guards: tuple[Guard, ...] = ()
@@ -74,12 +80,12 @@ class Calling:
 
     @property
     def kept_inputs(self) -> frozenset[str]:
-        """Inputs that the executable gives, not the caller."""
+        """Inputs that come from the executable's state, not from the caller."""
         return frozenset(s.input for s in self.states)
 
     @property
     def kept_outputs(self) -> frozenset[str]:
-        """Outputs that the executable takes, and doesn't hand on."""
+        """Outputs that the executable keeps and doesn't return."""
         pairs: tuple[State | Write, ...] = (*self.states, *self.writes)
         return frozenset([*(p.output for p in pairs), *(g.output for g in self.guards)])
 
@@ -88,7 +94,7 @@ PLAIN = Calling()
 
 
 def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], constants: Mapping[str, Array]) -> None:
-    """Raises ValueError when the ports, types or constants that `calling` names aren't there."""
+    """Raises ValueError when `calling` names ports or constants that don't exist or have the wrong type."""
     ins, outs = {p.name: p for p in inputs}, {p.name: p for p in outputs}
     pairs: list[State | Write] = [*calling.states, *calling.writes]
     for name in (p.input for p in pairs):
@@ -130,7 +136,7 @@ def _is_part(part: Sequence[tuple[int, int, int]], shape: Sequence[int]) -> bool
 
 
 def initial(calling: Calling, inputs: Sequence[Port], constants: Mapping[str, Array]) -> dict[str, Array]:
-    """What the first call gets, by name of the input; fresh read-only arrays."""
+    """The state for the first call, by input name; fresh read-only arrays."""
     ports = {p.name: p for p in inputs}
     found = {}
     for state in calling.states:

@@ -1,4 +1,4 @@
-"""JSON with exactly one spelling per value, and a parser that refuses what another parser could read differently."""
+"""JSON with exactly one spelling per value, and a parser that refuses input that parsers may read differently."""
 
 from __future__ import annotations
 

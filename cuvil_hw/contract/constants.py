@@ -1,4 +1,4 @@
-"""Constants of a program by what they hold."""
+"""Constants of a program, identified by their content."""
 
 from __future__ import annotations
 

@@ -24,11 +24,14 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
-    """What a device loads: the adapter's files and products (verified by the caller), its ports and settings.
+    """What a device loads: the adapter's files and products (already verified), its ports and settings.
 
-    `folder`: a private directory that holds `files`; `info`: the plan's own data (JSON values); `constants`: the
-    artifact's constants by name (a constant's digest), read-only; `seal`: what the generated code says if it belongs to
-    `info` and the ports (contract/record.py), "" where that is not known.
+    Attributes:
+        folder: a private directory that holds `files`.
+        info: the build plan's own data (JSON values).
+        constants: the artifact's constants, read-only, by name (the digest of a constant).
+        seal: the digest that the generated code must contain if it belongs to `info` and these ports
+            (contract/record.py); "" if not known.
     """
 
     name: str
@@ -50,13 +53,13 @@ class Loaded(Protocol):
         Safe to call from several threads. Raises DeviceError."""
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Per layer: what was counted since it was loaded, e.g. {"conv1": {"saturated_high": 3}}; {} if nothing."""
+        """Per layer, what was counted since loading, e.g. {"conv1": {"saturated_high": 3}}; {} if nothing was."""
 
     def close(self) -> None: ...
 
 
 class Device(Protocol):
-    """A piece of hardware, a simulator, or nothing at all ("null"). `load` raises ToolNotFound when it can't."""
+    """Hardware, a simulator, or the null device ("null"). `load` raises ToolNotFound when a needed tool is missing."""
 
     name: str
     interface: str  # "hw" | "sim" | "null"
@@ -64,4 +67,4 @@ class Device(Protocol):
     def load(self, program: DeviceProgram) -> Loaded: ...
 
     def usable(self) -> str | None:
-        """None when this device can run programs here, else the reason, for `cuvil doctor`."""
+        """None if this device can run programs on this machine, else the reason, for `cuvil doctor`."""

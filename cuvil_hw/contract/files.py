@@ -1,4 +1,4 @@
-"""Writing a file so that it appears whole or not at all; what isn't a regular file is written through."""
+"""Writes a file so that readers see all of it or nothing; a target that isn't a regular file is written directly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 
 def replace(path: str | os.PathLike[str], data: bytes, *, durable: bool = False, mode: int | None = None) -> None:
-    """Give the file at `path` this content. Raises OSError.
+    """Write `data` to the file at `path`. Raises OSError.
 
-    A regular file, also one that a link leads to, is replaced at once by a new one with its permissions, so that a
-    reader sees the old or the new. A device, a pipe or a socket is written to and stays what it is, as is anything
-    below /dev and /proc, where names stand for what is open. `durable`: return once the bytes have reached the disk;
-    `mode`: the permissions, whatever the file had and the umask takes away."""
+    A regular file (also behind a link) is replaced in one step by a new one with the same permissions: a reader sees
+    the old or the new content. A device, pipe or socket is written to and stays what it is; so is everything below /dev
+    and /proc, where names stand for open files. `durable`: return once the bytes are on the disk. `mode`: permissions
+    to set, whatever the old file's and the umask are.
+    """
     given = os.fspath(path)
     try:
         status: os.stat_result | None = os.stat(given)
@@ -56,7 +57,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system lets a folder be synced."""
+    """Make the new directory entry durable, if the system can sync folders."""
     try:
         fd = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,9 +1,9 @@
-"""What an adapter's plan tells its device: a dataclass, written into the artifact as JSON and read back with every type
+"""What an adapter's plan tells its device: a dataclass, stored in the artifact as JSON and read back with every type
 checked.
 
-An artifact's digests guard against damage; its manifest may still say anything. A device therefore believes a record
-only after `read` has compared it with the ports and constants of the program, and after `check_seal` has found the
-record's digest in the generated code itself: sizes that only the code knows can't be changed beside it.
+An artifact's digests guard against damage, but its manifest could still say anything. A device therefore trusts a
+record only after two checks. `read` compares it with the program's ports and constants. `check_seal` finds the record's
+digest in the generated code itself, so that nobody can change sizes on which the code relies.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Record(Protocol):
-    """A frozen dataclass of integers, booleans, texts, tuples, mappings by name and other such dataclasses."""
+    """Base: a frozen dataclass of integers, booleans, strings, tuples, mappings by name and other such dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def check(self, program: DeviceProgram) -> None:
-        """Raises ValueError when it doesn't fit the program's ports and constants."""
+        """Raises ValueError when the record doesn't fit the program's ports and constants."""
 
 
 R = TypeVar("R", bound=Record)
 
 
 def info_of(record: Record) -> dict[str, Any]:
-    """The record as `BuildPlan.info`: JSON values."""
+    """The record as JSON values, for `BuildPlan.info`."""
     return dataclasses.asdict(record)
 
 
 def read(kind: type[R], program: DeviceProgram) -> R:
-    """The record of a program, compared with its ports and constants. Raises ArtifactError."""
+    """The record of a program, checked against its ports and constants. Raises ArtifactError."""
     record = parse(kind, program.info, program.name)
     try:
         record.check(program)
@@ -66,7 +66,7 @@ def _wrong(program: str, why: ValueError) -> str:
 
 
 def seal(info: Mapping[str, Any], inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
-    """A digest (hex) of a record and the ports that it is for; adapters write it into the code that they generate."""
+    """The digest (hex) of a record together with its ports; adapters write it into the code that they generate."""
     ports = [[[p.name, p.shape, p.dtype] for p in ends] for ends in (inputs, outputs)]
     return hashlib.sha256(canonical.dump({"info": info, "ports": ports})).hexdigest()
 
@@ -81,7 +81,7 @@ def check_seal(code: bytes, program: DeviceProgram) -> None:
 
 
 def identifier(text: str, what: str) -> None:
-    """Raises ValueError for what is no name in C."""
+    """Raises ValueError for text that is no C identifier."""
     if not _IDENTIFIER.match(text):
         raise ValueError(f"{what} {text[:80]!r} is no identifier")
 
@@ -92,7 +92,7 @@ def port_bytes(port: Port) -> int:
 
 
 def constant(program: DeviceProgram, digest: str, size: int) -> Array:
-    """The constant of that digest and size in bytes. Raises ValueError."""
+    """The constant with this digest. Raises ValueError if it is missing or hasn't `size` bytes."""
     array = program.constants.get(digest)
     if array is None:
         raise ValueError(f"constant {digest[:80]} is missing")

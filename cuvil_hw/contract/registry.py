@@ -1,10 +1,10 @@
-"""Finds adapters and devices by name, also those of other packages, without importing any that is not asked for.
+"""Finds adapters and devices by name, including those of other packages, and imports only those asked for.
 
 A package adds a target by two entry points of the same name: in group "cuvil.adapters" a class without constructor
-arguments (cuvil_hw.adapters.base.Adapter), in group "cuvil.devices" a function (profile data, interface) → Device.
-A family of targets too many to list as files may have one in group "cuvil.profiles": a function from what stands behind
-the colon in `cuda:sm_75` to a Profile.
-The built-in targets use the same groups; their table below also works from a checkout that is not installed.
+arguments (cuvil_hw.adapters.base.Adapter), in group "cuvil.devices" a function (profile data, interface) → Device. For
+targets with too many variants to list as files, an entry point in group "cuvil.profiles" may give a function that maps
+the text after the colon, as in `cuda:sm_75`, to a Profile. The built-in targets use the same groups; the table below
+also makes them available in a checkout that isn't installed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Plugin:
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """All plug-ins of a group, sorted; a name that two packages claim appears twice."""
+    """All plug-ins of a group, sorted; if two packages use the same name, it appears twice."""
     found = {Plugin(group, name, value, OWN) for name, value in BUILT_IN[group].items()}
     for entry in entry_points(group=group):
         package = entry.dist.name if entry.dist is not None else "of unknown name"
@@ -109,7 +109,7 @@ def find(group: str, name: str) -> Plugin:
 
 
 def open_device(name: str, profile: Mapping[str, Any], interface: str) -> Device:
-    """A device of adapter `name` for a profile given as data. Raises CuvilError, ToolNotFound or DeviceError."""
+    """Open a device of adapter `name`; the profile is given as data. Raises CuvilError, ToolNotFound or DeviceError."""
     opener: OpenDevice = find(DEVICES, name).load()
     with blaming(DEVICES, name):
         return opener(profile, interface)

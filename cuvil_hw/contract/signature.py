@@ -1,8 +1,8 @@
-"""The call of a model as its author wrote it: parameters, nested inputs and outputs, fixed values.
+"""How a model is called by its author's definition: parameters, nested inputs and outputs, fixed values.
 
-A program has flat ports. A signature says which port each leaf of the model's arguments and results is, so that a
-program is called as the model is and gives what the model gives. It is data, stored in the artifact; nothing of a
-framework is needed to obey it.
+A program has a flat list of ports. A signature maps each leaf of the model's arguments and results to a port, so that a
+program is called like the model and returns the same structure. It is data, stored in the artifact, and can be applied
+without the framework.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = ("tuple", "list", "dict", "namedtuple", "object")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The array of one port."""
+    """A place in the structure that is filled by the array of one port."""
 
     port: str
 
@@ -37,8 +37,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A container. `keys`: of a dict, or names of fields of a namedtuple or object (a dataclass, any class registered
-    as a pytree); `name`: of the class."""
+    """A container. `keys`: of a dict, or field names of a namedtuple or object (a dataclass, or any class registered as
+    a pytree). `name`: of the class."""
 
     kind: str
     items: tuple[Tree, ...]
@@ -51,8 +51,13 @@ Tree = Leaf | Fixed | Branch
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of the model's forward. `kind`: "positional" (only), "keyword" (only) or "either"; `tree`: None
-    when it was left out of the example call; `default`: None when it has none, or one that isn't a plain value."""
+    """One parameter of the model's forward.
+
+    Attributes:
+        kind: "positional" (only), "keyword" (only) or "either".
+        tree: structure of its value; None if the example call left it out.
+        default: None if it has none, or one that isn't a plain value.
+    """
 
     name: str
     kind: str
@@ -72,7 +77,7 @@ class Signature:
 
 
 def take(signature: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by port, bound as Python binds arguments. Raises InputError that names the argument."""
+    """Values by port, from arguments bound as Python binds them. Raises InputError that names the argument."""
     found: dict[str, Any] = {}
     for parameter, value in _bind(signature.parameters, args, named):
         if parameter.tree is not None:
@@ -86,8 +91,8 @@ def take(signature: Signature, args: Sequence[Any], named: Mapping[str, Any]) ->
 
 
 def flat_calls(signature: Signature, calls: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Each call (a tuple of positional arguments, a mapping of named ones, or the only argument) as one value per port
-    of `names`. Raises InputError."""
+    """Each call as one value per port of `names`. A call is a tuple of positional arguments, a mapping by name, or the
+    only argument. Raises InputError."""
     if not isinstance(calls, Iterable):
         raise InputError(f"calls of a model with nested arguments are an iterable, not a {type(calls).__name__}")
     keywords = {p.name for p in signature.parameters}
@@ -176,7 +181,7 @@ def _shown(value: Any) -> str:
 
 
 def _same(expected: Scalar, value: Any) -> bool:
-    """Equal and of one kind: 2, 2.0 and True differ, as models can tell them apart."""
+    """Whether two values are equal and of one type: a model can tell 2, 2.0 and True apart."""
     if isinstance(value, np.generic):
         value = value.item()
     if type(value) is not type(expected):
@@ -187,8 +192,8 @@ def _same(expected: Scalar, value: Any) -> bool:
 
 
 def give(tree: Tree, values: Mapping[str, Any]) -> Any:
-    """Values by port → what the model returns, in Python's own containers: an object becomes a dict, a namedtuple one
-    of the same name and fields."""
+    """Values by port → the model's result in Python's own containers: an object becomes a dict, a namedtuple one with
+    the same name and fields."""
     match tree:
         case Leaf(port):
             return values[port]
@@ -209,7 +214,7 @@ def _named(name: str, keys: Sequence[str | int]) -> Any:
 
 
 def ports(tree: Tree | None) -> Iterator[str]:
-    """Of all leaves, in order."""
+    """The ports of all leaves, in order."""
     if isinstance(tree, Leaf):
         yield tree.port
     elif isinstance(tree, Branch):

@@ -1,4 +1,5 @@
-"""Shapes that are open within bounds: dimensions, rules between them, and programs that take every size allowed.
+"""Open shapes: dimensions with bounds, rules between them, and the proof that a program is right for every allowed
+size.
 
-Nothing here needs more than the standard library and NumPy to run a program; `solve` needs z3 to compile one.
+Running a program needs only the standard library and NumPy; compiling one also needs z3 (`solve`).
 """

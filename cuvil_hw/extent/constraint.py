@@ -1,4 +1,4 @@
-"""Rules between dimensions, written as Python would: "S <= 2*B", "H % 4 == 0 and H != 8".
+"""Rules between dimensions in Python's syntax: "S <= 2*B", "H % 4 == 0 and H != 8".
 
 Text is parsed with `ast` into a small grammar and never evaluated as code: integers, names, + - * // %, min(), max(),
 comparisons (also chained), and, or, not.
@@ -68,7 +68,7 @@ Rule = Compare | Logic
 
 @dataclass(frozen=True)
 class Constraint:
-    """A rule that sizes must keep: `Constraint("S <= 2*B")`. Raises CuvilError that shows the place in the text."""
+    """A rule that sizes must satisfy: `Constraint("S <= 2*B")`. Raises CuvilError that shows the place in the text."""
 
     text: str
     rule: Rule = field(init=False, repr=False, compare=False)

@@ -1,4 +1,4 @@
-"""`Dim`: an extent that is chosen when a program is called, within bounds."""
+"""`Dim`: an extent whose size each call chooses, within bounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LARGEST = 1 << 31  # of any size: element counts then fit 64 bits with a few dim
 
 @dataclass(frozen=True)
 class Dim:
-    """An open extent called `name`, from `min` to `max` (None: no upper bound). `sizes`: those that are compiled ahead.
+    """An open extent called `name`, from `min` to `max` (None: no upper bound). `sizes`: sizes to compile ahead.
 
-    In shapes, arithmetic with other dimensions and integers is allowed: `2 * S`, `S + 1`, `H // 2`, `B * T`. Two
-    dimensions of one name are the same dimension. Raises CuvilError.
+    In shapes, arithmetic with other dimensions and integers is allowed: `2 * S`, `S + 1`, `H // 2`, `B * T`. Two Dims
+    with the same name are the same dimension. Raises CuvilError.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""All sizes that a program takes: dimensions with bounds, rules between them, and how inputs fix them."""
+"""The domain of a program: all sizes that it accepts. Dimensions with bounds, rules between them, and how inputs
+determine them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Domain:
     constraints: tuple[Constraint, ...] = ()
 
     def refusal(self, sizes: Sizes) -> str | None:
-        """Which rule `sizes` break; None: none."""
+        """The rule that `sizes` break, in words; None if they break none."""
         for dim in self.dims:
             if not dim.holds(sizes[dim.name]):
                 upper = "no upper bound" if dim.max is None else f"at most {dim.max}"
@@ -37,12 +38,12 @@ class Domain:
         return None
 
     def key(self, sizes: Sizes) -> str:
-        """`B=8,S=64`: names sizes in files and messages."""
+        """`B=8,S=64`: identifies sizes in file names and messages."""
         return ",".join(f"{d.name}={sizes[d.name]}" for d in self.dims)
 
     def listed(self, others: Sizes) -> tuple[dict[str, int], ...]:
-        """Sizes to compile ahead: every combination of the listed ones that keeps the rules, with the size in `others`
-        of a dimension that lists none. Raises CuvilError for too many, or when no combination is left."""
+        """The sizes to compile ahead: every combination of listed sizes that satisfies the rules. A dimension without a
+        list gets its size in `others`. Raises CuvilError for too many combinations, or if none is left."""
         sizes = [d.sizes or (others[d.name],) for d in self.dims]
         count = prod(map(len, sizes))
         if count > MOST_LISTED:
@@ -64,7 +65,7 @@ def show(shape: Sequence[Whole]) -> str:
 
 
 def solvable(shapes: Mapping[str, Shape], domain: Domain) -> None:
-    """Every dimension must follow from some extent of some input. Raises CuvilError."""
+    """Raises CuvilError unless the size of every dimension can be computed from the extents of the inputs."""
     found = {line[0] for shape in shapes.values() for e in shape if (line := whole(e).linear()) is not None}
     used = frozenset().union(*(whole(e).symbols for shape in shapes.values() for e in shape))
     for dim in domain.dims:
@@ -117,7 +118,7 @@ def concrete(shape: Sequence[Whole], sizes: Sizes) -> tuple[int, ...]:
 
 
 def as_expr(extent: Whole) -> Whole:
-    """A plain int where the expression is one."""
+    """An extent as an expression; a plain int stays one if it is constant."""
     if isinstance(extent, Expr) and extent.constant is not None:
         return extent.constant
     return extent

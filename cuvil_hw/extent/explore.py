@@ -1,8 +1,8 @@
-"""Proof that a model's shape rules hold for every size allowed, by looking at it at a few sizes.
+"""Proves that a model's shape rules hold for every allowed size, by examining it at a few sizes.
 
-Looking at a model at some sizes gives the guards that its code took: the region of all sizes where it takes the same
-way. Sizes outside every region known so far are looked at next, until z3 says that there are none: then every allowed
-size is proven. Sizes where the model's own rules fail are a counterexample.
+Examining a model at some sizes gives the guards that its code evaluated. They describe a region: all sizes for which
+the code takes the same path. Next, sizes outside all known regions are examined, until z3 finds no more: then every
+allowed size is covered. Sizes where the model itself fails are a counterexample.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ _TRIES = 4  # other sizes looked at, to say where a model that fails at some siz
 
 @dataclass(frozen=True)
 class Look:
-    """A model at some sizes. `guards`: what its code compared; `outputs`: (name, shape, dtype) of each result;
-    `source`: what programs for sizes of this region are made from; `text`: level1 with symbolic extents."""
+    """What was found by examining a model at some sizes.
+
+    Attributes:
+        guards: the comparisons that its code made; they describe the region.
+        outputs: (name, shape, dtype) of each result.
+        source: what programs for sizes of this region are made from.
+        text: level1 text with symbolic extents.
+    """
 
     sizes: Sizes
     guards: tuple[Guard, ...]
@@ -44,7 +50,7 @@ LookAt = Callable[[Sizes], Look]
 
 @dataclass(frozen=True)
 class Explored:
-    """`looks`: one for each region; `proven`: together they are the whole domain; `note`: why not."""
+    """`looks`: one per region. `proven`: together they cover the whole domain; `note`: why they don't."""
 
     looks: tuple[Look, ...]
     proven: bool
@@ -55,8 +61,11 @@ class Explored:
 
 
 def explore(domain: Domain, look_at: LookAt) -> Explored:
-    """Look at the model until every size is covered. Raises CuvilError with sizes that the model doesn't take, what
-    fails there and where it holds; what `look_at` raises when it does so for every size."""
+    """Examine the model until every size is covered.
+
+    Raises CuvilError for sizes that the model doesn't accept: names them, what fails there and which rule would avoid
+    it. If the model fails at every size, raises what `look_at` raises.
+    """
     question = Question(domain)
     looks: list[Look] = []
     sizes: Found | None = typical(domain)
@@ -84,14 +93,15 @@ def explore(domain: Domain, look_at: LookAt) -> Explored:
 
 
 def _pruned(look: Look, domain: Domain) -> Look:
-    """Without guards that the domain alone implies."""
+    """The look without guards that the domain already implies."""
     question = Question(domain)
     kept = tuple(g for g in look.guards if not question.always(g.rule))
     return Look(look.sizes, kept, look.outputs, look.source, look.text)
 
 
 def _pinned(looks: Sequence[Look], domain: Domain) -> str | None:
-    """A dimension whose every size so far is a region of its own, and that has too many to look at them all."""
+    """A dimension for which every size examined so far is its own region, and which has too many sizes to examine
+    all."""
     for dim in domain.dims:
         if dim.max is not None and dim.max - dim.min < MOST_PINNED:
             continue
@@ -114,7 +124,7 @@ def _splits(looks: Sequence[Look]) -> str:
 
 
 def _refusal(domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Found, error: CuvilError) -> CuvilError:
-    """The error to raise for sizes that the model doesn't take; `error` itself where it takes none."""
+    """The error for sizes that the model doesn't accept; `error` itself if it accepts none."""
     found = list(looks) or _elsewhere(domain, look_at, sizes)
     if not found:
         return error
@@ -127,8 +137,8 @@ def _refusal(domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Foun
 
 
 def _needed(domain: Domain, look_at: LookAt, works: Look, sizes: Found) -> list[Guard]:
-    """The rules of `works` that `sizes` break; only those that matter, where that can be told. (torch has rules that
-    are no fault: it tells a size of 1 from others.)"""
+    """The rules of `works` that `sizes` break, reduced to those that cause the failure if that can be determined.
+    (torch makes guards that are no requirements: it distinguishes a size of 1 from others.)"""
     broken = [g for g in works.guards if not g.rule.holds(sizes)]
     needed = [g for g in broken if _fails_alone(domain, look_at, works, g)] if len(broken) > 1 else []
     return needed or broken
@@ -168,8 +178,7 @@ def _reason(error: CuvilError) -> str:
 
 
 def _elsewhere(domain: Domain, look_at: LookAt, failed: Found) -> list[Look]:
-    """Looks at other sizes than those that failed first: to tell a model that never works from one that sometimes
-    does."""
+    """Examines other sizes after a failure, to tell a model that never works from one that works at some sizes."""
     question, tried = Question(domain), failed
     for _ in range(_TRIES):
         question.exclude([Compare("==", symbol(n), whole(s)) for n, s in tried.items()])
@@ -207,8 +216,8 @@ def simplest(rule: Compare, domain: Domain) -> Compare:
 def fitted(
     outputs: Sequence[Shape], looks: Sequence[tuple[Sizes, Sequence[Sequence[int]]]], domain: Domain
 ) -> tuple[Shape, ...]:
-    """Output shapes that agree with every look, in their simplest form: an extent whose expression was lost on the way
-    is replaced by a·dimension + b that gives the right numbers, or by `?` where there is none."""
+    """Output shapes that agree with every look, in their simplest form. If an extent's expression was lost on the way,
+    it is replaced by a·dimension + b that gives the right numbers, or by `?` if there is none."""
     result = []
     for i, shape in enumerate(outputs):
         extents: list[Whole] = []
@@ -234,7 +243,7 @@ def _equal(extent: Expr, line: Expr, domain: Domain) -> bool:
 
 
 def _fit(points: Sequence[tuple[Sizes, int]], domain: Domain) -> Expr:
-    """Three sizes make a line credible; fewer do where there are no more."""
+    """A line a·size + b through the points. Three sizes make it credible; fewer suffice if there are no more."""
     for dim in domain.dims:
         name = dim.name
         xs = {sizes[name]: number for sizes, number in points}

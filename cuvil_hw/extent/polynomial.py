@@ -1,7 +1,7 @@
-"""Integer expressions over dimensions: what an extent is when it isn't a number.
+"""Integer expressions over dimensions: an extent that isn't just a number.
 
-An expression is a polynomial in normal form, so that equal polynomials are equal objects. What polynomials can't say
-(floor division, remainder, minimum, maximum) is an atom, as a dimension is.
+An expression is a polynomial in normal form, so that equal polynomials are equal objects. Operations beyond polynomials
+(floor division, remainder, minimum, maximum) are atoms in it, like dimensions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Expr:
 
     @property
     def name(self) -> str | None:
-        """The dimension that it is, when it is nothing more."""
+        """The dimension's name if the expression is a single dimension, else None."""
         return next(iter(self.symbols)) if self.symbols and self == symbol(next(iter(self.symbols))) else None
 
     def value(self, sizes: Mapping[str, int]) -> int:
@@ -118,7 +118,7 @@ class Expr:
         return _atom("%", self, by)
 
     def divided(self, by: Expr) -> Expr | None:
-        """The quotient when every term is a multiple of `by`, which has one term."""
+        """The quotient if every term is a multiple of `by`, which has one term; else None."""
         if len(by.terms) != 1:
             return whole(1) if by.terms and self == by else None
         divisor, n = by.terms[0]

@@ -33,7 +33,7 @@ class Guard:
 
 @dataclass
 class Trace:
-    """Guards in the order met, each rule once. `where`: what is looked at now."""
+    """Guards in the order met, each rule once. `where`: the layer that is examined now."""
 
     guards: dict[Compare, Guard] = field(default_factory=dict)
     where: str = ""
@@ -47,7 +47,7 @@ _open: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 @contextmanager
 def tracing() -> Iterator[Trace]:
-    """Comparisons of sizes inside are recorded."""
+    """Inside this context, comparisons of sizes are recorded."""
     trace = Trace()
     token = _open.set(trace)
     try:
@@ -58,7 +58,7 @@ def tracing() -> Iterator[Trace]:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """No comparison inside is recorded."""
+    """Inside this context, no comparison is recorded."""
     token = _open.set(None)
     try:
         yield
@@ -67,14 +67,15 @@ def untraced() -> Iterator[None]:
 
 
 def at(where: str) -> None:
-    """What follows belongs to this layer."""
+    """Inside this context, guards belong to this layer."""
     trace = _open.get()
     if trace is not None:
         trace.where = where
 
 
 def pin(values: Sequence[Any]) -> None:
-    """The expressions of `values` are about to be lost: what follows holds for their numbers only."""
+    """Record that the expressions of `values` are about to be lost: what follows holds only for their current
+    numbers."""
     trace = _open.get()
     if trace is not None:
         for value in values:
@@ -83,7 +84,7 @@ def pin(values: Sequence[Any]) -> None:
 
 
 class Size(int):
-    """An extent of `number` that is `expr`. Equal to, and hashed as, its number."""
+    """An extent with the value `number` and the expression `expr`. Compares and hashes as its number."""
 
     expr: Expr
 
@@ -188,12 +189,12 @@ def _compare(a: Size, b: Any, op: str, number: Callable[[Any, Any], bool]) -> bo
 
 
 def stretches(extent: int, to: int) -> bool:
-    """Whether an extent broadcasts to another: it is that or 1. What is open is asked last."""
+    """Whether an extent broadcasts to `to`: it equals it or is 1. Open sizes are compared last."""
     return of(extent) == 1 or of(extent) == of(to) or extent == to or extent == 1
 
 
 def same(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes are equal for all sizes. Asks nothing, so where it is False they may be equal for some."""
+    """Whether two shapes are equal for all sizes. Records no guard; False may still mean equal for some sizes."""
     return len(a) == len(b) and all(of(x) == of(y) for x, y in zip(a, b, strict=True))
 
 
@@ -221,7 +222,7 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def clamped(start: int | None, stop: int | None, step: int, extent: int) -> tuple[int, int]:
-    """(first element, how many) that Python's slice start:stop:step takes of `extent` elements."""
+    """(first element, count) that Python's slice start:stop:step takes from `extent` elements."""
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
 
     def bounded(value: int | None, default: int) -> int:

@@ -1,5 +1,7 @@
-"""What z3 is asked: whether any sizes keep the rules, whether a guard holds for all of them, and for sizes that it
-doesn't hold for. Sizes are unbounded integers to it, so nothing wraps."""
+"""Questions to z3: whether any sizes satisfy the rules, whether a guard holds for all of them, and counterexamples.
+
+z3's integers are unbounded, so nothing wraps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Found = dict[str, int]
 
 
 class Unknown(Exception):
-    """z3 gave up within its time."""
+    """z3 found no answer within its time limit."""
 
 
 def _z3() -> Any:
@@ -28,7 +30,7 @@ def _z3() -> Any:
 
 
 class Question:
-    """Sizes of a domain, as z3 sees them. One for each question that builds on another; not shared by threads."""
+    """The sizes of a domain as a z3 problem, for questions that build on one another; not shared between threads."""
 
     def __init__(self, domain: Domain) -> None:
         self._z3 = _z3()
@@ -50,7 +52,7 @@ class Question:
         return found + [(f"constraint {c}", self._rule(c.rule)) for c in self._domain.constraints]
 
     def contradiction(self) -> tuple[str, ...]:
-        """Rules of the domain that can't all hold, in words; empty: they can."""
+        """Rules of the domain that contradict each other, in words; empty if they can all hold."""
         solver = self._z3.Solver(ctx=self._context)
         solver.set("timeout", TIMEOUT_MS)
         rules = self._rules()
@@ -62,11 +64,11 @@ class Question:
         return tuple(words for i, (words, _) in enumerate(rules) if f"rule {i}" in core)
 
     def exclude(self, region: Iterable[Rule]) -> None:
-        """From now on, sizes that keep all of these rules don't count."""
+        """Exclude all sizes that satisfy every rule of `region` from now on."""
         self._solver.add(self._z3.Not(self._all(region)))
 
     def find(self, *wanted: Rule, small: bool = True) -> Found | None:
-        """Sizes that keep the rules, small ones if there are any; None: there are none. Raises Unknown."""
+        """Sizes that satisfy the rules, small ones if possible; None if there are none. Raises Unknown."""
         bounds: list[Any] = []
         top = max((d.min for d in self._domain.dims), default=1)
         steps = [max(top, 2) * (1 << k) for k in range(5)] if small else []
@@ -90,7 +92,7 @@ class Question:
         return None
 
     def always(self, rule: Compare) -> bool:
-        """Whether a rule holds for all sizes of the domain that are left; False also where z3 can't tell."""
+        """Whether a rule holds for all remaining sizes of the domain; False also if z3 can't tell."""
         try:
             return self.find(rule.negated(), small=False) is None
         except Unknown:
@@ -135,15 +137,15 @@ class Question:
 
 
 def check_possible(domain: Domain) -> None:
-    """Raises CuvilError when no sizes keep the rules, with the smallest set of rules that z3 finds to contradict."""
+    """Raises CuvilError if no sizes satisfy the rules; names the smallest contradictory set of rules that z3 finds."""
     core = Question(domain).contradiction()
     if core:
         raise CuvilError(f"no sizes are possible: {' and '.join(core)} contradict each other; loosen one of them")
 
 
 def typical(domain: Domain) -> Found:
-    """Sizes to look at the model with first: where possible not 0 or 1, which broadcast, all different, and multiples
-    of 16 or 4, which windows and strides divide."""
+    """The sizes to examine a model at first: if possible not 0 or 1 (which broadcast), all different, and multiples of
+    16 or 4 (which windows and strides divide)."""
     question = Question(domain)
     names = [d.name for d in domain.dims]
     large: list[Rule] = [Compare(">=", symbol(n), whole(2)) for n in names]

@@ -1,4 +1,4 @@
-"""What a user says of open shapes → extents by input, and the domain of their dimensions."""
+"""What a user says of open shapes → the extents of each input, and the domain of their dimensions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def is_open(shapes: Any) -> bool:
 
 
 def domain_of(shapes: Any, constraints: Iterable[str | Constraint], known: Sequence[Dim] = ()) -> Domain:
-    """Every dimension in `shapes`, in order, after the `known` ones. Raises CuvilError when one name means two
-    dimensions."""
+    """Every dimension in `shapes`, in order, after the `known` ones. Raises CuvilError if one name is used for two
+    different dimensions."""
     dims: dict[str, Dim] = {d.name: d for d in known}
     for dim in _dims(shapes):
         if dims.setdefault(dim.name, dim) != dim:

@@ -32,18 +32,20 @@ _attributes: dict[type[Op], tuple[tuple[str, str], ...]] = {}
 
 
 class ShapeError(CuvilError):
-    """Operand shapes, dtypes or attributes don't go together; the message starts with the op's name."""
+    """Operand shapes, dtypes or attributes don't fit together; the message starts with the op's name."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """Base of all ops. Subclasses set `mnemonic`, declare attributes as fields (int, float, bool, str, tuple[int, ...],
-    tuple[float, ...]) and implement the three methods. Each takes one argument per operand (trailing ones may be
-    optional) and returns one value, or a tuple for several results.
+    """Base of all ops: subclasses set `mnemonic`, declare attributes as fields and implement three methods.
 
-    `infer(*TensorType)`: result types; raises ShapeError. `evaluate(*ndarray)`: the meaning; operands already have
-    valid types. `compute(*Tensor)`: the same as index → scalar functions (expr/nodes.py); ops without loops of their
-    own give `decompose` instead and leave `compute` out.
+    Attributes may be int, float, bool, str, tuple[int, ...] or tuple[float, ...]. Each method takes one argument per
+    operand (trailing ones may be optional) and returns one value, or a tuple for several results:
+
+        infer(*TensorType)    result types; raises ShapeError
+        evaluate(*ndarray)    the result in NumPy, which defines the op; operands already have valid types
+        compute(*Tensor)      the same as functions from index to scalar expression (expr/nodes.py); a composite op has
+                              `decompose` instead
     """
 
     mnemonic: ClassVar[str] = ""
@@ -83,7 +85,8 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__} has no loops")
 
     def decompose(self, emit: Emit, *values: Any) -> Any:
-        """The op as smaller ops: `emit.op(op, *values)` gives a value; returns the result value (or a tuple)."""
+        """`op.decompose`; bf16 operands are computed in f32, and each result is rounded once. `cast_op(dtype)`: the
+        converting op."""
         raise NotImplementedError(f"{type(self).__name__} has no decomposition")
 
     def accumulator(self) -> str:
@@ -133,10 +136,10 @@ class Emit(typing.Protocol):
     """Where a decomposition puts its ops. Values are opaque."""
 
     def op(self, op: Op, *values: Any) -> Any:
-        """Put `op`; its first result."""
+        """Add `op`; returns its first result."""
 
     def ops(self, op: Op, *values: Any) -> tuple[Any, ...]:
-        """Put `op`; all its results."""
+        """Add `op`; returns all its results."""
 
     def type(self, value: Any) -> TensorType: ...
 
@@ -206,7 +209,7 @@ def infer(op: Op, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
 
 
 def too_large(kind: TensorType) -> str:
-    """Why no tensor can have this type, in words; "" when one can."""
+    """Why no tensor can have this type, in words; "" if one can."""
     # Extents may be open dimensions (extent/size.py); a limit is no property of theirs, so their numbers are compared.
     size = prod(map(int, kind.shape)) * dtypes.to_numpy(kind.dtype).itemsize
     if size <= MOST_BYTES:
@@ -233,7 +236,7 @@ def _widens(op: Op, kinds: Sequence[str]) -> bool:
 
 
 def compute(op: Op, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`op.compute`; of bf16 in f32, each result rounded once."""
+    """`op.compute`; bf16 operands are computed in f32, and each result is rounded once."""
     if not _widens(op, [t.dtype for t in tensors]):
         return as_tuple(op.compute(*tensors))
     kinds = infer(op, [t.type for t in tensors])
@@ -259,7 +262,7 @@ def decompose(op: Op, emit: Emit, values: Sequence[Any], cast_op: Callable[[str]
 
 
 def stored(array: Array) -> int:
-    """Elements that really lie in memory behind a possibly broadcast array."""
+    """The elements that exist in memory behind an array that may be broadcast."""
     return prod(n for n, step in zip(array.shape, array.strides, strict=True) if step)
 
 

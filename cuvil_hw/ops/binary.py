@@ -54,8 +54,9 @@ class _Binary(Op):
 
 @dataclass(frozen=True)
 class _Ring(_Binary):
-    """Sum, difference, product. Integers of 8, 16, 32 or 64 bits wrap. With `acc`, integers of any width give that
-    integer type, wide enough by interval analysis (OverflowError from `evaluate` if not)."""
+    """Sum, difference, product. Integers of 8, 16, 32 or 64 bits wrap. If `acc` is set, integers of any width give
+    results of that integer type; interval analysis has made it wide enough (`evaluate` raises OverflowError if it
+    isn't)."""
 
     operator: ClassVar[str]
     is_linear = scales_scores = True
@@ -158,13 +159,14 @@ class Div(_Binary):
 
 
 def _not_minus_one(b: Array) -> Array:
-    """Divisors with 1 for -1. The lowest integer by -1 is beyond the range: NumPy before 1.23 gives 0 there, or the
-    processor ends it."""
+    """The divisors with -1 replaced by 1. The lowest integer divided by -1 is out of range: NumPy before 1.23 gives 0,
+    or the processor traps."""
     return np.where(b == -1, b.dtype.type(1), b) if b.dtype.kind == "i" else b
 
 
 def guarded(op: str, a: Expr, b: Expr, by_minus_one: Expr) -> Expr:
-    """Integer division or remainder without the two cases that C leaves undefined."""
+    """Integer division or remainder with the two cases replaced that C leaves undefined: division by 0, and the lowest
+    integer by -1."""
     plain = binary(op, a, b)
     if a.dtype[0] == "i":
         plain = select(binary("eq", b, -1), by_minus_one, plain)
@@ -247,7 +249,7 @@ class Maximum(_Binary):
 
 @dataclass(frozen=True)
 class _Same(_Binary):
-    """No arithmetic, so no detour of f16 through f32: comparisons (to bool), logic, bits."""
+    """Ops without arithmetic, for which f16 need not be converted to f32: comparisons (to bool), logic, bits."""
 
     operator: ClassVar[str]
 
@@ -360,8 +362,8 @@ class BitwiseXor(_Same):
 
 @dataclass(frozen=True)
 class _Shift(_Binary):
-    """Integers of 8, 16, 32 or 64 bits by 0 ≤ b; b ≥ the width leaves nothing (or the sign). Negative b: as for the
-    unsigned number with the same bits."""
+    """Shift of integers of 8, 16, 32 or 64 bits by b ≥ 0 bits. b ≥ the width gives 0 (or the sign). A negative b counts
+    as the unsigned number with the same bits."""
 
     left: ClassVar[bool]
 

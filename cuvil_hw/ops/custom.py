@@ -1,6 +1,6 @@
-"""Ops that users register: a shape rule, a reference and a lowering make an op that runs on every target.
+"""Ops that users register: a shape rule, a NumPy reference and a lowering make an op that runs on every target.
 
-Pure NumPy, as all ops: the same registration lets a board evaluate the op.
+Pure NumPy, like all ops: the same registration lets a board evaluate the op.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _KINDS = (bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a registered op was given. `torch`, `onnx`: the operators of the frameworks that it stands for."""
+    """The functions and names given to `register_op`. `torch`, `onnx`: operators of the frameworks that import as this
+    op."""
 
     shape: Callable[..., Any]
     reference: Callable[..., Any]
@@ -84,22 +85,29 @@ def register_op(
     onnx: str | Iterable[str] = (),
     replace: bool = False,
 ) -> type[CustomOp]:
-    """Make an op of your own, which then runs on every target and in every front end; returns its class.
+    """Register an op of your own, which then works on every target and in every front end; returns its class.
 
-    `name`: in the IR, lower case. Each function takes one argument per operand and the attributes by name:
-    `shape(*TensorType)` → TensorType or a tuple of them, raises anything to refuse; `reference(*ndarray)` → arrays of
-    exactly those types: the definition; and one of `lowering(*Tensor)` → Tensor, the same as index → scalar expression
-    (cuvil_hw.expr.nodes), and `decomposition(emit, *values)` → value, the same in other ops by `emit.op`.
-    `attributes`: default values by name (int, float, bool, str, tuple of ints or floats), or such a type for one that
-    must be given. `version`: of the op's schema; a model, an IR text or an artifact with another one is refused.
-    `elementwise`: it reads its data at the index of its result only, and may fuse. `pointwise`: it is elementwise and
-    the same function at every index, so that quantized models may have a table in its place. `torch`: names of
-    operators ("mine::square_plus"), whose arguments are the operands and attributes by name. `onnx`:
-    "domain::Operator", whose version is the one that the model imports of the domain. `replace`: an op of that name
-    registered before goes.
+    `shape`, `reference` and `lowering` or `decomposition` take one argument per operand, and the attributes by name.
 
-    Raises CuvilError for a name that is taken or no name, for both or none of lowering and decomposition, and for
-    attributes and versions that aren't.
+    Args:
+        name: in the IR, lower case.
+        shape: (*TensorType) → TensorType or a tuple of them; raises any exception to refuse.
+        reference: (*ndarray) → arrays of exactly those types; it defines the op.
+        lowering: (*Tensor) → Tensor, as functions from index to scalar expression (cuvil_hw.expr.nodes). Give this or
+            `decomposition`.
+        decomposition: (emit, *values) → value, in terms of other ops by `emit.op`.
+        attributes: default values by name (int, float, bool, str, tuple of ints or floats), or one of these types for
+            an attribute without default.
+        version: of the op's schema; models, IR texts and artifacts with another version are refused.
+        elementwise: each result element reads data only at its own index, so the op may be fused.
+        pointwise: elementwise, and the same function at every index, so a quantized model may replace it with a table.
+        torch: operators such as "mine::square_plus", whose arguments are the operands, and the attributes by name.
+        onnx: "domain::Operator", in the version of the domain that the model imports.
+        replace: an op registered earlier under this name may be replaced.
+
+    Raises:
+        CuvilError: the name is taken or invalid; both or none of lowering and decomposition are given; attributes or
+            versions are invalid.
     """
     if not _MNEMONIC.fullmatch(name) or keyword.iskeyword(name):
         raise CuvilError(f"op name {name!r}: lower-case letters, digits and _ are possible, a letter first")
@@ -139,7 +147,8 @@ def register_op(
 
 
 def _lowered(lowering: Callable[..., Any]) -> Callable[..., Any]:
-    """`compute`. What the lowering raises, at once or when an element is asked for, is reported with the op's name."""
+    """`compute` from the user's lowering. An error in it, now or when an element is requested, is reported with the
+    op's name."""
 
     def compute(self: CustomOp, *operands: Any) -> Any:
         def told(run: Callable[..., Any], *args: Any) -> Any:

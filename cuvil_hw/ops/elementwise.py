@@ -1,4 +1,4 @@
-"""Operations on one element at a time: one operand. Those with several are in ops/binary.py."""
+"""Elementwise ops with one operand. Those with several operands are in ops/binary.py."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def wraps(dtype: str) -> bool:
 
 
 def check_dtype(op: Op, takes: str, dtype: str) -> None:
-    """`takes`: "float", "int", "bool", "number" (float or int), or "wrapping": number, but integers of 8, 16, 32 or 64
-    bits (results of these ops can leave narrower types, and arrays don't carry the width at which to wrap)."""
+    """Raises ShapeError unless the op takes `dtype`.
+
+    `takes`: "float", "int", "bool", "number" (float or int), or "wrapping": a float, or an integer of 8, 16, 32 or 64
+    bits, for ops whose results may overflow (an array of a narrower type doesn't know the width at which to wrap).
+    """
     match takes:
         case "float":
             op.want(dtypes.is_float(dtype), f"takes floats, not {dtype}; cast first")
@@ -54,8 +57,8 @@ def check_dtype(op: Op, takes: str, dtype: str) -> None:
 
 @dataclass(frozen=True)
 class _Unary(Op):
-    """Same shape and dtype out as in. Subclasses give the meaning on arrays (`function`) and on one element (`scalar`);
-    both see f16 as f32."""
+    """Result shape and dtype are those of the operand. Subclasses define the op on arrays (`function`) and on one
+    element (`scalar`); both get f16 as f32."""
 
     elementwise: ClassVar[bool] = True
     pointwise: ClassVar[bool] = True
@@ -348,7 +351,7 @@ class IsNan(Op):
 
 
 def wrap(x: Array, dtype: str) -> Array:
-    """Integers (or bool) in an integer dtype of any width, two's complement, in its container."""
+    """Integers (or bool) wrapped to an integer dtype of any width, two's complement, in its container."""
     width = dtypes.int_width(dtype)
     if width is None:
         raise ValueError(f"{dtype} is not an integer type")
@@ -359,7 +362,7 @@ def wrap(x: Array, dtype: str) -> Array:
 
 
 def truncate(x: Array, dtype: str) -> Array:
-    """Floats in an integer dtype: towards zero, saturating, NaN as 0."""
+    """Floats converted to an integer dtype: rounded towards zero, saturating, NaN gives 0."""
     lo, hi = dtypes.int_range(dtype)
     t = np.trunc(x.astype(np.float64))
     below, above = t < lo, t >= float(hi + 1)  # a power of two: exact in f64, as hi isn't for 64 bits

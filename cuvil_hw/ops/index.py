@@ -1,7 +1,7 @@
-"""Elements chosen, or changed, by integer tensors. Negative indices count from the end.
+"""Ops that read or change elements at positions given by integer tensors. Negative indices count from the end.
 
-An index outside is an error of the input: `evaluate` raises ShapeError; loops that can't raise take the nearest element
-when they read, and write nothing.
+An index out of range is an error in the input: `evaluate` raises ShapeError. Loops on devices can't raise; they read
+the nearest element instead, and write nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cuvil_hw.types import TensorType
 
 
 def positive(indices: Array, extent: int, op: Op) -> Array:
-    """Indices into [0, extent). Raises ShapeError for one outside [-extent, extent)."""
+    """Indices converted to [0, extent). Raises ShapeError for one outside [-extent, extent)."""
     wide = indices.astype(np.int64)
     outside = (wide < -extent) | (wide >= extent)
     if outside.any():
@@ -44,13 +44,13 @@ def positive(indices: Array, extent: int, op: Op) -> Array:
 
 
 def counted(position: Expr, extent: int) -> Expr:
-    """The same on one element, as i64; values outside stay outside."""
+    """The same for one element, as i64; positions out of range stay out of range."""
     p = cast(position, "i64")
     return select(binary("lt", p, 0), binary("add", p, extent), p)
 
 
 def nearest(position: Expr, extent: int) -> Expr:
-    """An index expression that is always inside."""
+    """The index clamped to the valid range."""
     return cast(binary("min", binary("max", counted(position, extent), 0), extent - 1), "index")
 
 
@@ -130,9 +130,12 @@ UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, 
 
 @dataclass(frozen=True)
 class _Scatter(Op):
-    """`how`: "none" (the last update wins), "add", "mul", "max" or "min" with the element that is there. Every
-    result element looks at the updates that could mean it, in their order: slow for many updates, but free of races.
-    Sums of f16 are taken in f32."""
+    """Writes updates into a copy of x.
+
+    `how`: "none" (the last update wins), or "add", "mul", "max", "min" (combine with the element that is there). Every
+    result element checks, in order, all updates that could target it: slow for many updates, but free of races. Sums of
+    f16 are computed in f32.
+    """
 
     how: str = "none"
 

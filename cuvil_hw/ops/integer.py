@@ -1,4 +1,5 @@
-"""The one integer arithmetic: quantize, dequantize, rescale, table. Bits are defined here; no target may differ."""
+"""All integer arithmetic of quantized models: quantize, dequantize, rescale, table. Defined to the bit; every target
+gives the same bits."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ def along(values: tuple[float, ...] | tuple[int, ...], rank: int, axis: int, dty
 
 
 def channel(values: tuple[float, ...] | tuple[int, ...], i: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
-    """The parameter that belongs to index `i`."""
+    """The parameter for index `i`."""
     return const(values[0], dtype) if len(values) == 1 else lookup(values, i[axis], dtype)
 
 
 def _short(*values: int) -> bool:
-    """Whether all fit in 17 bits. Sums of two such numbers are exact in f32; where one summand is a larger f32, the
-    sum, rounded or not, lies outside of every 16-bit range, on the same side."""
+    """Whether all values fit in 17 bits. The sum of two such numbers is exact in f32. If one summand is a larger f32,
+    the sum, rounded or not, lies outside every 16-bit range, on the same side."""
     return all(-(1 << 16) <= v <= 1 << 16 for v in values)
 
 
@@ -160,8 +161,9 @@ class Rescale(_PerChannel):
     `axis`. `output_zp` is added before saturation. No intermediate value needs more than 64 bits. (TOSA RESCALE is the
     case of one shift, half_up, no offset.)
 
-    `guard`: with a multiplier that only comes near a real ratio, values that should be ties, or whole, are beside them.
-    The number is therefore rounded (half_up) to so many fractional bits first; 0: it isn't.
+    `guard`: a multiplier that only approximates a real ratio moves values that should be ties, or whole numbers,
+    slightly off. If `guard` > 0, the number is first rounded (half_up) to that many fractional bits, which restores
+    them.
     """
 
     mnemonic: ClassVar[str] = "rescale"
@@ -209,7 +211,7 @@ class Rescale(_PerChannel):
         return most.bit_length() + 1
 
     def has_ties(self, dtype: str) -> bool:
-        """Whether some value of `dtype` comes to lie exactly between two integers."""
+        """Whether some value of `dtype` gives a number exactly halfway between two integers."""
         lo, hi = dtypes.int_range(dtype)
         lo, hi = lo - self.input_zp, hi - self.input_zp
         return any(_reaches_tie(m, s, c, lo, hi) for m, s, c in set(self.channels))

@@ -32,7 +32,8 @@ from cuvil_hw.types import TensorType
 
 
 def contract(a: Array, b: Array) -> Array:
-    """Matrix product; i64 is exact: through f64 (fast) while that holds every possible sum, |sums| < 2^53."""
+    """Matrix product. i64 is exact: computed in f64 (fast) if that holds every possible sum (|sums| < 2^53), else in
+    integers."""
     if not np.issubdtype(a.dtype, np.integer):
         return np.asarray(a @ b)
     if largest(a) * largest(b) * a.shape[-1] < 1 << 53:
@@ -46,7 +47,8 @@ def largest(a: Array) -> int:
 
 
 def checked(op: Op, acc: Array, dtype: str) -> Array:
-    """Exact integers in their accumulator's dtype; a value outside means that its width was derived wrongly."""
+    """Exact integers in the accumulator's dtype; raises if a value doesn't fit, which means that the width was derived
+    wrongly."""
     if dtypes.is_int(dtype) and acc.size:
         lo, hi = dtypes.int_range(dtype)
         if acc.min() < lo or acc.max() > hi:
@@ -103,7 +105,7 @@ def windows(
 def untouched(
     spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
 ) -> int | None:
-    """A spatial dimension along which some window covers padding only; None if each window touches the input."""
+    """A spatial dimension in which some window covers only padding; None if every window covers some input."""
     for d, (size, k, s, dil, lo) in enumerate(zip(spatial, kernel, strides, dilations, pads, strict=False)):
         last = size + pads[len(spatial) + d] - dil * (k - 1)
         at = np.arange(-lo, last, s)[:, None] + dil * np.arange(k)
@@ -179,7 +181,8 @@ class Conv(_Window):
         return checked(self, y, self.acc) if self.acc else np.asarray(y, dtype)
 
     def columns(self, x: Array, kernel: Sequence[int]) -> tuple[tuple[int, ...], Array]:
-        """(output extents, windows of x as (N, groups, positions, channels of a group · taps))."""
+        """(output extents, windows of x as (N, groups, positions, channels of a group · taps)), for a matrix
+        product."""
         n, c = x.shape[0], x.shape[1] // self.groups
         view = windows(x, kernel, self.strides, self.pads, self.dilations, 0)
         out = view.shape[2 : 2 + len(kernel)]
@@ -275,7 +278,7 @@ class Linear(Op):
 
 
 def lowest(dtype: str) -> float | int:
-    """The value that never wins a maximum."""
+    """The neutral element of a maximum."""
     return -np.inf if dtypes.is_float(dtype) else dtypes.int_range(dtype)[0]
 
 

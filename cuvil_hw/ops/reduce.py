@@ -36,7 +36,7 @@ from cuvil_hw.types import TensorType
 
 
 def highest(dtype: str) -> float | int:
-    """The value that never wins a minimum."""
+    """The neutral element of a minimum."""
     return np.inf if dtypes.is_float(dtype) else dtypes.int_range(dtype)[1]
 
 
@@ -48,15 +48,15 @@ def reduced(x: TensorType, axes: Sequence[int], keepdims: bool) -> tuple[int, ..
 
 
 def place(i: Sequence[Expr], rank: int, inner: dict[int, Iter], keepdims: bool) -> tuple[Expr, ...]:
-    """Operand index: reduction iterators on their axes, result indices elsewhere."""
+    """The operand's index: reduction iterators on the reduced axes, result indices on the others."""
     outer = iter([p for d, p in enumerate(i) if d not in inner] if keepdims else i)
     return tuple(inner[d] if d in inner else next(outer) for d in range(rank))
 
 
 @dataclass(frozen=True)
 class _Reduction(Op):
-    """`axes`: non-negative, distinct; none leaves x as it is. `keepdims` keeps them with extent 1. An empty reduction
-    gives the neutral element."""
+    """`axes`: non-negative, distinct; without axes x is returned unchanged. `keepdims` keeps reduced axes with extent
+    1. Reducing zero elements gives the neutral element."""
 
     takes: ClassVar[str] = "number"
     kind: ClassVar[str]
@@ -104,7 +104,7 @@ class _Reduction(Op):
 
 @dataclass(frozen=True)
 class _Accumulated(_Reduction):
-    """Integers of 8, 16, 32 or 64 bits wrap; `acc` as in Add."""
+    """Integers of 8, 16, 32 or 64 bits wrap; `acc` as in Add (ops/binary.py)."""
 
     acc: str = ""
 
@@ -127,7 +127,7 @@ class _Accumulated(_Reduction):
 
 @dataclass(frozen=True)
 class ReduceSum(_Accumulated):
-    """Sum; 0 of nothing."""
+    """Sum; 0 for zero elements."""
 
     mnemonic, kind = "reduce_sum", "sum"
     integer_form = "sum"
@@ -144,7 +144,7 @@ class ReduceSum(_Accumulated):
 
 @dataclass(frozen=True)
 class ReduceProd(_Accumulated):
-    """Product; 1 of nothing."""
+    """Product; 1 for zero elements."""
 
     mnemonic, kind = "reduce_prod", "prod"
 
@@ -157,7 +157,7 @@ class ReduceProd(_Accumulated):
 
 @dataclass(frozen=True)
 class ReduceMean(_Reduction):
-    """Sum divided by the count, floats; NaN of nothing."""
+    """Sum divided by the count, floats; NaN for zero elements."""
 
     mnemonic, kind, takes = "reduce_mean", "sum", "float"
     integer_form = "sum"
@@ -188,7 +188,7 @@ class _Extreme(_Reduction):
 
 @dataclass(frozen=True)
 class ReduceMax(_Extreme):
-    """Largest; NaN wins; -infinity (the lowest integer) of nothing."""
+    """Largest element, NaN if any is NaN; -infinity (the lowest integer) for zero elements."""
 
     mnemonic, kind, monotone = "reduce_max", "max", "first"
 
@@ -201,7 +201,7 @@ class ReduceMax(_Extreme):
 
 @dataclass(frozen=True)
 class ReduceMin(_Extreme):
-    """Smallest; NaN wins; infinity (the highest integer) of nothing."""
+    """Smallest element, NaN if any is NaN; infinity (the highest integer) for zero elements."""
 
     mnemonic, kind, monotone = "reduce_min", "min", "first"
 
@@ -214,7 +214,8 @@ class ReduceMin(_Extreme):
 
 @dataclass(frozen=True)
 class _Arg(Op):
-    """Position (i64) of the extreme along a non-empty `axis`: the first of equals, the last if `last`. NaN wins."""
+    """Position (i64) of the extreme along a non-empty `axis`: the first of equal ones, or the last if `last`. NaN
+    counts as the extreme."""
 
     kind: ClassVar[str]
     axis: int

@@ -18,8 +18,8 @@ from cuvil_hw.types import TensorType
 
 @dataclass(frozen=True)
 class Resample(Op):
-    """y[…, o, …] = Σ_t weights[o, t] · x[…, indices[o, t], …] along `axis`; taps of weight 0 don't count, not even
-    0 · inf.
+    """y[…, o, …] = Σ_t weights[o, t] · x[…, indices[o, t], …] along `axis`; taps of weight 0 are skipped, so 0 · inf
+    gives no NaN.
 
     x floats; indices (O, T) integers inside the axis; weights (O, T) in f32, or f64 for an f64 x.
     """
@@ -61,13 +61,16 @@ SHARPNESS = -0.75  # of Keys' cubic convolution kernel, as ONNX and PyTorch have
 
 @dataclass(frozen=True)
 class GridSample(Op):
-    """x (N, C, *spatial) at the places grid (N, *out, r), r spatial dimensions, the last one first, -1 and 1 being the
-    ends of each: of the outermost pixels, or of their centres if `align_corners`.
+    """Samples x (N, C, *spatial) at the positions grid (N, *out, r).
 
-    `mode`: "nearest" (ties to even), "linear" or "cubic" (separable, Keys with a = -3/4). `padding`: what lies outside:
-    "zeros", "border" (the nearest pixel) or "reflection" (mirrored at the ends); places outside are brought inside
-    first, then taps. "edge": places stay, each tap takes the nearest pixel. A nearest
-    sample at NaN takes place 0, or nothing with "zeros".
+    r is the number of spatial dimensions; coordinates are in reverse order of these (the last dimension first). -1 and
+    1 are the ends of each dimension: the borders of the outermost pixels, or their centres if `align_corners`.
+
+    `mode`: "nearest" (ties to even), "linear" or "cubic" (separable, Keys with a = -3/4).
+
+    `padding`, for positions outside: "zeros"; "border": moved to the nearest pixel; "reflection": mirrored at the ends;
+    "edge": the position stays, and each tap reads the nearest pixel. "border" and "reflection" move the position before
+    the taps are taken. A nearest sample at NaN reads position 0, or gives 0 with "zeros".
     """
 
     mnemonic: ClassVar[str] = "grid_sample"

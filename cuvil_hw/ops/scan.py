@@ -19,8 +19,8 @@ from cuvil_hw.types import TensorType
 
 @dataclass(frozen=True)
 class _Running(Op):
-    """Along `axis`, every element with those before it (after it if `reverse`), itself left out if `exclusive`.
-    Integers of 8, 16, 32 or 64 bits wrap; f16 accumulates in f32."""
+    """Along `axis`, combines every element with those before it (after it if `reverse`), itself excluded if
+    `exclusive`. Integers of 8, 16, 32 or 64 bits wrap; f16 accumulates in f32."""
 
     kind: ClassVar[str]
     neutral: ClassVar[int]
@@ -113,8 +113,10 @@ class Rank(Op):
 
 @dataclass(frozen=True)
 class PositionOf(Op):
-    """y[…, p, …] = the position k along `axis` at which x[…, k, …] = p, for p < count: the inverse of a permutation.
-    x is an integer tensor; a p that isn't there gives 0, several give their sum."""
+    """y[…, p, …] = the position k along `axis` where x[…, k, …] = p, for 0 ≤ p < count: the inverse of a permutation.
+
+    x is an integer tensor. A p that doesn't occur gives 0; if it occurs several times, the sum of its positions.
+    """
 
     mnemonic: ClassVar[str] = "position_of"
     axis: int

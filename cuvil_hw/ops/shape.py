@@ -134,9 +134,11 @@ class Slice(Op):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """More elements around x: `pads` (begin…, end…), one of each per dimension, ≥ 0. `mode`: "constant" (`value`),
-    "reflect" (mirrored at the border element, which isn't repeated; pads smaller than the extent) or "edge" (the border
-    repeated)."""
+    """Adds elements around x: `pads` (begin…, end…), one of each per dimension, ≥ 0.
+
+    `mode`: "constant" (`value`), "reflect" (mirrored at the border element, which isn't repeated; pads smaller than the
+    extent) or "edge" (the border repeated).
+    """
 
     mnemonic: ClassVar[str] = "pad"
     moves, monotone = True, "first"
@@ -257,7 +259,7 @@ class Concat(Op):
             return halves(i[self.axis], parts)
 
         def halves(i: Expr, parts: list[tuple[int, Expr]]) -> Expr:
-            """The part that `i` is in, found by halving: hundreds of parts are only a few choices deep."""
+            """The part that contains `i`, found by bisection, so that hundreds of parts need only a few comparisons."""
             if len(parts) == 1:
                 return parts[0][1]
             middle = len(parts) // 2

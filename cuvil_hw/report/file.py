@@ -1,4 +1,4 @@
-"""Writing what a command or a report gives."""
+"""Writes the output files of commands and reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cuvil_hw.errors import CuvilError
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """The file at `path` gets this content, at once (contract/files.py). Raises CuvilError (no such folder, no
+    """Write `data` to the file at `path` in one step (contract/files.py). Raises CuvilError (no such folder, no
     permission, disk full)."""
     try:
         replace(path, data)

@@ -1,7 +1,7 @@
-"""A graph as plain data and as SVG: a layered layout in pure Python, so that a report needs no other program.
+"""A graph as plain data and as SVG. The layered layout is pure Python, so that a report needs no other program.
 
-Nodes are ranked by their longest way from an input, ordered within a rank by the mean position of their neighbours, and
-edges that skip ranks run through places kept free for them.
+A node's rank is the length of the longest path to it from an input. Within a rank, nodes are ordered by the mean
+position of their neighbours. Edges that span several ranks run through placeholders in the ranks between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_CHARS, _SWEEPS = 44, 6
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`label`: its name; `detail`: further lines; `tip`: shown on hover, where it comes from in the model."""
+    """`label`: its name; `detail`: further lines; `tip`: text shown on hover (its place in the model)."""
 
     id: str
     label: str
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`label`: type of the tensor that flows."""
+    """`label`: type of the tensor that passes along it."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Directed and without cycles; every edge's ends are among the nodes."""
+    """A directed acyclic graph; the ends of every edge are among the nodes."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
@@ -76,7 +76,7 @@ class Graph:
 
 @dataclass(slots=True)
 class _Box:
-    """A node, or a place kept free for an edge (`node` is None), in the layout."""
+    """A node in the layout, or the placeholder of an edge (`node` is None)."""
 
     node: Node | None
     width: float
@@ -89,15 +89,17 @@ class _Box:
 
 
 def to_document(graph: Graph, title: str = "model graph") -> str:
-    """`to_svg` as a file of its own."""
+    """`to_svg` as a complete file."""
     return to_svg(graph, title).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
 def to_svg(graph: Graph, title: str = "model graph") -> str:
-    """One <svg> element without outside references. An edge is labelled where its source's details don't say its type.
+    """One <svg> element without outside references. An edge gets a label unless its source's details already state the
+    type.
 
-    Colours follow the CSS variables --ink, --muted, --line, --surface, --accent and --mark where the page sets them,
-    else the reader's light or dark scheme."""
+    Colours follow the CSS variables --ink, --muted, --line, --surface, --accent and --mark if the page sets them, else
+    the reader's light or dark scheme.
+    """
     if not graph.nodes:
         return _svg(200, 40, title, '<text x="12" y="24" class="d">no operations</text>')
     ranks, routes = _layout(graph)
@@ -173,7 +175,7 @@ def _cut(text: str) -> str:
 
 
 def _order(ranks: Sequence[list[_Box]]) -> None:
-    """Sort each rank by the mean position of its neighbours, down and up in turn."""
+    """Sort each rank by the mean position of its neighbours, sweeping down and up in turn."""
     position: dict[int, float] = {}
     for rank in ranks:
         position.update({id(b): float(i) for i, b in enumerate(rank)})
@@ -210,7 +212,7 @@ def _place(ranks: Sequence[list[_Box]]) -> None:
 
 
 def _spread(rank: Sequence[_Box], wanted: Sequence[float]) -> None:
-    """Put the boxes as near to `wanted` as their order and widths allow."""
+    """Place the boxes as near to `wanted` as their order and widths allow."""
     edge = float("-inf")
     for box, x in zip(rank, wanted, strict=True):
         box.x = max(x, edge + box.width / 2)

@@ -23,7 +23,7 @@ ORIGINS = (
 
 
 def render(report: Mapping[str, Any], command: str = "") -> str:
-    """The document. Every name in it is escaped. `command`: what it was made by."""
+    """The HTML document. Every name in it is escaped. `command`: the command line that produced it."""
     slowest = (report["bottleneck"] or {}).get("layer", "")
     title = f"{report['model']} on {report['target']['name']}"
     parts = [
@@ -132,7 +132,8 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _foot(report: Mapping[str, Any], command: str) -> str:
-    """With what this page was made, and when. The report itself has no date: equal compilations give equal ones."""
+    """The foot of the page: version, command and date. The report data have no date, so equal compilations give equal
+    reports."""
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     day = time.strftime("%Y-%m-%d", time.gmtime(int(stated) if stated.isdecimal() else time.time()))
     made = f" by <code>{xml(command)}</code>" if command else ""

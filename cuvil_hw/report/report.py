@@ -1,4 +1,4 @@
-"""A report: JSON data that says what was compiled, what it costs by estimate, and what was measured since.
+"""A report: JSON data about what was compiled, its estimated cost, and what was measured since.
 
 Every figure has an origin: "analytic" (a formula of the adapter), "simulated", "measured (command)" or "vendor (file)".
 """
@@ -42,8 +42,15 @@ class Report(dict[str, Any]):
 def add_accuracy(
     report: dict[str, Any], name: str, float_metric: float, device_metric: float, samples: int, command: str
 ) -> None:
-    """Add what an evaluation found. `name`: the metric, e.g. "top-1 accuracy"; `float_metric`: of the float model;
-    `device_metric`: of the device or simulator, over the same `samples`; `command`: what reproduces it."""
+    """Add the result of an evaluation to the report.
+
+    Args:
+        name: the metric, e.g. "top-1 accuracy".
+        float_metric: its value for the float model.
+        device_metric: its value for the device or simulator.
+        samples: number of samples, the same for both.
+        command: a command that reproduces it.
+    """
     report.setdefault("accuracy", []).append(
         {
             "name": name,
@@ -58,7 +65,7 @@ def add_accuracy(
 def add_saturations(
     report: dict[str, Any], counters: Mapping[str, Mapping[str, int]], samples: int, origin: str
 ) -> None:
-    """Add what a device counted per layer over `samples` inputs, such as `Run.counters`; `origin`: e.g. "simulated"."""
+    """Add the saturation counts per layer over `samples` inputs, from `Run.counters`. `origin`: e.g. "simulated"."""
     report["saturations"] = {
         "samples": int(samples),
         "origin": origin,

@@ -18,7 +18,8 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[bool]]
 
 
 def render(report: Mapping[str, Any], width: int = TERMINAL) -> str:
-    """Tables of layers and resources, no wider than `width` where that can be, and a line for each other figure."""
+    """The report as text: tables of layers and resources, at most `width` characters wide if possible, and one line for
+    each other figure."""
     parts = [head(report), *(table(*t, WIDEST, width) for t in tables(report)), "\n".join(closing(report))]
     return lines("\n\n".join(parts)) + "\n"
 
@@ -140,8 +141,8 @@ def table(
     most: int = 1000,
     width: int | None = None,
 ) -> str:
-    """Aligned columns: numbers right, the rest left; line breaks in cells become spaces, and the middle of a cell of
-    more than `most` characters is left out. With a `width`, texts are folded to keep it."""
+    """Text in aligned columns: numbers to the right, the rest to the left. Line breaks in cells become spaces; cells
+    longer than `most` characters lose their middle. With a `width`, texts are folded to keep to it."""
     cells = [[visible(" ".join(str(c).split())) for c in row] for row in (columns, *rows)]
     cells[1:] = [[_cut(c, most) for c in row] for row in cells[1:]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]

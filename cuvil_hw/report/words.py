@@ -1,4 +1,4 @@
-"""Numbers as people read them, the same in text and HTML."""
+"""Formats numbers for readers, the same in text and HTML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seconds(value: float | None) -> str:
 
 
 def decibels(value: float | None) -> str:
-    """Signal to noise; None: there is no noise."""
+    """A signal-to-noise ratio; None: there is no noise."""
     return "exact" if value is None else f"{value:.1f} dB"
 
 
@@ -40,7 +40,7 @@ def rate(value: float | None) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes."""
+    """A number of bytes."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= factor:
             return f"{value / factor:,.1f} {unit}"
@@ -48,12 +48,12 @@ def size(value: float) -> str:
 
 
 def amount(total: Mapping[str, Any], key: str) -> str:
-    """A figure of a row of `totals` in the unit of its axis."""
+    """A figure in a row of `totals`, in the unit of its axis."""
     return size(total[key]) if total["unit"] == "B" else count(total[key])
 
 
 def gap(report: Mapping[str, Any]) -> str:
-    """How far the choice of schedules is from the proven bound, in words."""
+    """The distance between the chosen schedules and the proven lower bound, in words."""
     solver = report["solver"]
     share = float(solver["gap"])
     if share <= 0:
@@ -62,12 +62,12 @@ def gap(report: Mapping[str, Any]) -> str:
 
 
 def slowest(report: Mapping[str, Any]) -> str:
-    """What the layer with most cycles is to the whole."""
+    """What to call the layer with the most cycles: the "bottleneck" of a spatial design, else the "slowest layer"."""
     return "bottleneck" if report["style"] == "spatial" else "slowest layer"
 
 
 def in_the_model(loc: str) -> str:
-    """What a layer is called in the model; empty where only a line is known."""
+    """A layer's name in the model; empty if only a source line is known."""
     node = _ONNX.match(loc)
     return node[1] if node else _LINE.sub("", loc, count=1)
 
@@ -79,7 +79,7 @@ def layer(found: Mapping[str, Any]) -> str:
 
 
 def slowest_layer(report: Mapping[str, Any]) -> str:
-    """The slowest layer by both of its names."""
+    """The slowest layer, by its names in the program and in the model."""
     name = report["bottleneck"]["layer"]
     return next((layer(found) for found in report["layers"] if found["name"] == name), str(name))
 
@@ -96,7 +96,7 @@ def state(report: Mapping[str, Any]) -> str:
 
 
 def host(report: Mapping[str, Any]) -> str:
-    """Which ops run on the processor; empty when none does."""
+    """Which ops run on the processor; empty if none does."""
     parts = []
     for where in ("before", "after"):
         ops = [h["op"] for h in report["host"] if h["where"] == where]
