@@ -1,6 +1,6 @@
-"""Arguments of `compile`, `compile_all` and `check` of the wrong kind: one clear error each, before any work.
+"""Checks the types of arguments of `compile`, `compile_all` and `check` before any work; one clear error for each.
 
-What fits a model or a target (names of inputs, extents, levels, interfaces) is checked where that is known.
+Whether values fit a model or target (input names, extents, levels, interfaces) is checked where that is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def check_arguments(
     progress: Any = None,
     done: Any = None,
 ) -> None:
-    """Raises CuvilError for the first argument whose kind is wrong; the names are those of `compile`."""
+    """Raises CuvilError for the first argument of a wrong type. The names are those of `compile`; left-out ones aren't
+    checked."""
     check_name(name)
     _want_mapping("shapes", shapes, "a shape for each input, as in {'input': (1, 3, 32, 32)}")
     _want_mapping("constants", constants, "numbers or arrays by input, such as {'sr': 16000}")
@@ -47,8 +48,8 @@ def check_arguments(
 
 
 def check_function(given: Mapping[str, Any]) -> None:
-    """`given`: options for a Python function, or for a module that is compiled when it is called. Raises CuvilError for
-    one that is for models."""
+    """Raises CuvilError for an option that only models have. `given`: options for a Python function, or for a module
+    that is compiled when it is called."""
     if given.get("shapes") or given.get("constraints"):
         raise CuvilError(
             "shapes and constraints are for models compiled ahead; a function is compiled for each combination of "
@@ -67,7 +68,8 @@ def check_name(name: Any) -> None:
 
 
 def check_targets(targets: Any) -> None:
-    """Those of `compile_all` and `check`, which aren't one."""
+    """Raises CuvilError unless `targets` (of `compile_all` and `check`, if not a single one) is an iterable of
+    targets."""
     if isinstance(targets, bytes | Mapping) or not isinstance(targets, Iterable):
         raise CuvilError(f"targets is {_kind(targets)}, expected names of targets, as in ['cpu', 'pynq-z2']")
 

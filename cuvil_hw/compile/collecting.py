@@ -1,4 +1,4 @@
-"""Garbage of a compilation."""
+"""Garbage collection during a compilation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
-    """No garbage collection meanwhile: the objects of a compilation live until it ends, so that a collection in between
+    """No garbage collection inside this context: a compilation's objects live until its end, so a collection in between
     only costs time (0.2 s and more beside a loaded PyTorch)."""
     was_on = gc.isenabled()
     gc.disable()

@@ -12,8 +12,8 @@ from cuvil_hw.report.file import write_text
 
 
 class Dump:
-    """Writes `00-import.mlir`, `01-fold.mlir`, … into a folder as the steps of a compilation call it. Constants are
-    handles, as in all IR text. Files of an earlier dump that this one doesn't reach stay."""
+    """Writes `00-import.mlir`, `01-fold.mlir`, … into a folder, one after each step. Constants appear as digests, as in
+    all IR text. Files of an earlier dump with higher numbers stay."""
 
     def __init__(self, folder: str | Path) -> None:
         """Raises CuvilError when the folder can't be made."""

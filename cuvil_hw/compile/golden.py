@@ -15,10 +15,10 @@ SAMPLES = 2
 
 
 def golden(core: Program) -> Golden:
-    """Inputs of the device program drawn over the range of their dtypes (floats from a normal distribution; fixed
-    seed), and what NumPy gives for them.
+    """Random inputs of the device program, over the range of their dtypes (floats: normal distribution; fixed seed),
+    and the outputs that NumPy computes from them.
 
-    Zeros take the place of inputs that the program refuses, such as an index outside its table.
+    Inputs that the program refuses, such as an index outside its table, are replaced by zeros.
     """
     return Golden(lambda: _drawn(core))
 

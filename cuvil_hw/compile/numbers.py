@@ -1,4 +1,4 @@
-"""The numbers that a program computes with: simplified, quantized where that was asked for, made integer."""
+"""Prepares the numbers of a program: simplify, quantize if asked for, convert to integer arithmetic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cuvil_hw.target.profile import Profile
 
 
 def simplify(program: Program) -> None:
-    """Constants folded, what does nothing removed, batch norms in the weights of the layers before them."""
+    """Fold constants, remove ops without effect, fold batch norms into the weights of the layers before them."""
     run_pipeline(program, SIMPLIFY)
 
 
 def quantize(program: Program, precision: Precision, calibration: Any) -> Program:
-    """The program with quantize/dequantize pairs; as it is when there is nothing to quantize. Raises InputError."""
+    """The program with quantize/dequantize pairs; unchanged if there is nothing to quantize. Raises InputError."""
     if precision.scheme is None:
         return program
 
@@ -50,7 +50,7 @@ def quantize(program: Program, precision: Precision, calibration: Any) -> Progra
 
 
 def shared_statistics(program: Program, calibration: Any, precision: str | None, profiles: Iterable[Profile]) -> Any:
-    """Statistics that serve every profile which quantizes; `calibration` as it is when none does. Raises InputError."""
+    """Statistics that serve all profiles that quantize; `calibration` unchanged if none does. Raises InputError."""
     schemes = []
     for profile in profiles:
         # A precision that contradicts the model is the error of the target that it is chosen for.
@@ -63,7 +63,7 @@ def shared_statistics(program: Program, calibration: Any, precision: str | None,
 
 
 def make_integer(program: Program, precision: Precision, integer_weights: bool = False) -> None:
-    """Pairs around ops become integer ops with accumulators as narrow as the weights allow; weights kept as integers
-    in a float program become floats, unless the target takes `integer_weights` beside floats."""
+    """Turn ops between quantize/dequantize pairs into integer ops, with accumulators as narrow as the weights allow.
+    Integer weights in a float program become floats, unless the target takes `integer_weights` beside floats."""
     kept = ["integer-weights"] if integer_weights else []
     run_pipeline(program, [INTEGER, *kept] if precision.quantized else [*kept, FLOAT])

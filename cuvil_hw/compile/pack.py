@@ -1,4 +1,4 @@
-"""Puts what a compilation made into one artifact: manifest, IR, weights, sources, products, report."""
+"""Packs the results of a compilation into one artifact: manifest, IR, weights, sources, products, report."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _ports(named: Iterable[tuple[str, TensorType]]) -> tuple[Port, ...]:
 
 
 def _abi(plan: BuildPlan) -> dict[str, str]:
-    """What a host must be to run the products itself, where the adapter says so in its plan."""
+    """The kind of host that can run the products itself, if the adapter's plan states one."""
     abi = plan.info.get("abi", {})
     if not isinstance(abi, Mapping):
         raise CuvilError(f"the plan's abi is {abi!r}, not a mapping of machine and system; repair the adapter")

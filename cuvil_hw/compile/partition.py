@@ -1,5 +1,5 @@
-"""What runs on the target and what on the processor: ops that the target refuses at the borders of a program become
-host steps.
+"""Divides a program between target and processor: ops that the target refuses become host steps if they are at the ends
+of the program.
 
 before: quantize → conv → rescale → dequantize → softmax
 after:  prologue [quantize], core {conv, rescale}, epilogue [dequantize, softmax]
@@ -31,16 +31,21 @@ Refuses = Callable[[Op, tuple[TensorType, ...], tuple[TensorType, ...]], str | N
 
 
 def can_be_integer(operation: level1.TensorOp) -> bool:
-    """Whether quantization may make integers of it."""
+    """Whether quantization may turn the operation into integer arithmetic."""
     spec = operation.spec
     return spec.pointwise or spec.moves or spec.monotone != "none" or spec.integer_form != "none"
 
 
 @dataclass(frozen=True)
 class Partition:
-    """`prologue` makes the core's inputs from the program's, `epilogue` the program's outputs from the core's (and from
-    every value of the prologue). `constants`: arrays that host steps read, by name; `host`: what each step costs, and
-    why it is there."""
+    """A program in three parts.
+
+    Attributes:
+        prologue: computes the core's inputs from the program's.
+        epilogue: computes the program's outputs from the core's, and from any value of the prologue.
+        constants: arrays that host steps read, by name.
+        host: the cost of each host step, and why it is there.
+    """
 
     prologue: HostProgram
     core: Program
@@ -50,14 +55,18 @@ class Partition:
 
 
 def split(program: Program, refuses: Refuses, target: str = "the target", *, float_ends: bool = False) -> Partition:
-    """Cut `program` (no groups yet) into prologue, core and epilogue. `refuses(op, operand types, result types)`:
-    None, or why not.
+    """Divide `program` (no groups yet) into prologue, core and epilogue.
 
-    A refused op goes to the processor when only refused ops and views lie between it and the inputs, or the outputs.
-    With `float_ends`, ops on floats do so too, if the program has ends of floats: a quantize behind which it computes
-    with integers, or a dequantize up to which it does. Of a program without them, or of nothing but them, only what
-    rearranges floats does.
-    Raises Unsupported, listing every refused op, when one lies in the middle or nothing is left for the target.
+    A refused op becomes a host step if only refused ops and views lie between it and the inputs, or the outputs.
+
+    Args:
+        refuses: (op, operand types, result types) → None, or why the target doesn't run it.
+        target: name for messages.
+        float_ends: also move float ops to the host, if they come before the first quantize or after the last dequantize
+            of integer computations. In a program without such a place, or without anything else, only float ops that
+            rearrange elements move.
+
+    Raises Unsupported, listing every refused op, if one lies in the middle or nothing is left for the target.
     """
     ops = [o for o in program.block.ops if isinstance(o, level1.TensorOp)]
     if not ops:  # returns constants, or its inputs: copies for the target
@@ -92,7 +101,7 @@ def _host_op(where: str, operation: level1.TensorOp, reasons: Mapping[level1.Ten
 def _ends(
     ops: Sequence[level1.TensorOp], chosen: Mapping[level1.TensorOp, str]
 ) -> tuple[set[level1.TensorOp], set[level1.TensorOp], list[level1.TensorOp]]:
-    """What of `chosen` the processor can run before the target, and after it; and all that is left between."""
+    """(ops of `chosen` that the processor can run before the target, those after it, all ops between)."""
     before = _before(ops, chosen)
     after = _after(ops, chosen, before)
     return before, after, [o for o in ops if o not in before and o not in after]
@@ -112,7 +121,7 @@ def _is_free(operation: level1.TensorOp) -> bool:
 
 
 def _before(ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, str]) -> set[level1.TensorOp]:
-    """Refused ops that read only inputs, constants, other such ops and views of them; and those views."""
+    """Refused ops that read only inputs, constants, other such ops and views of them; and these views."""
     reachable: set[Operation] = set()
     for operation in ops:
         if (operation in reasons or _is_free(operation)) and all(_is_outside(v, reachable) for v in operation.operands):
@@ -130,8 +139,8 @@ def _before(ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, st
 
 
 def _moves(operation: level1.TensorOp) -> bool:
-    """Only rearranges: between device and processor it is better done by the processor, where the device's kernels can
-    then stream."""
+    """Whether the operation only rearranges elements. Between device and processor the processor should do that, so
+    that the device's kernels can stream."""
     return operation.spec.is_view and len({t.size for t in _types([*operation.operands, *operation.results])}) == 1
 
 
@@ -142,7 +151,7 @@ def _is_outside(value: SSAValue, done: set[Operation]) -> bool:
 def _after(
     ops: Sequence[level1.TensorOp], reasons: Mapping[level1.TensorOp, str], before: set[level1.TensorOp]
 ) -> set[level1.TensorOp]:
-    """Refused ops whose readers are outputs, other such ops and views; and those views."""
+    """Refused ops that are read only by outputs, other such ops and views; and these views."""
     reachable: set[Operation] = set()
     for operation in reversed(ops):
         ends = all(
@@ -161,8 +170,8 @@ def _after(
 
 
 def _refusals(reasons: Mapping[level1.TensorOp, str]) -> list[Refusal]:
-    """One entry a kind of op and reason, with advice that leads somewhere: of floats only f32 can be quantized, and
-    only ops with an integer form."""
+    """One entry per kind of op and reason, with advice that can work: only f32 among floats can be quantized, and only
+    ops with an integer form."""
     found: dict[tuple[str, str], list[str]] = {}
     for operation, why in reasons.items():
         types = {t.dtype for t in _types([*operation.operands, *operation.results]) if dtypes.is_float(t.dtype)}
@@ -238,7 +247,7 @@ def _core(
     outputs: Sequence[SSAValue],
     names: Mapping[SSAValue, str],
 ) -> ModuleOp:
-    """The core as a module of its own; `program` stays as it is."""
+    """The core as a separate module; `program` isn't changed."""
     block = Block(arg_types=[v.type for v in inputs])
     mapped: dict[SSAValue, SSAValue] = dict(zip(inputs, block.args, strict=True))
     chosen: set[Operation] = set(core)

@@ -1,4 +1,5 @@
-"""Which precision a compilation has: what the user asked for, what the model already is, what the target runs."""
+"""Chooses the precision of a compilation from what the user asked for, what the model already is, and what the target
+runs."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ CONVERT = "convert the model to f32 first, such as model.float()"
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`label`: for people; `scheme`: how to quantize, None: there is nothing to do; `quantized`: the program computes
-    with integers once that is done."""
+    """`label`: for people. `scheme`: how to quantize; None: nothing is quantized. `quantized`: the program then
+    computes with integers."""
 
     label: str
     scheme: Scheme | None
@@ -89,7 +90,8 @@ def has_floats(program: Program) -> bool:
 
 
 def quantized_dtypes(program: Program) -> tuple[str, ...]:
-    """Integer dtypes that quantize, dequantize and rescale give or read, constants aside; empty for a float program."""
+    """Integer dtypes of operands and results of quantize, dequantize and rescale, except constants; empty for a float
+    program."""
 
     found = set()
     for operation in program.block.ops:

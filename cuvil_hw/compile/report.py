@@ -37,13 +37,17 @@ def build_report(
     quantization: Mapping[str, Any] | None = None,
     host: Sequence[Mapping[str, Any]] | None = None,
 ) -> Report:
-    """The report of one compilation.
+    """Collect the report of one compilation. It contains no time of day and no path, so equal compilations give equal
+    reports.
 
-    `target`: name, adapter, part and board; `fixed`: use per axis besides the layers (shell, DMA); `live_bytes`: memory
-    that a run keeps; `state`: what is kept between calls; `notes`: assumptions that the user should know;
-    `quantization`: what `quant.fidelity` found, its warnings become notes; `host`: the
-    steps of both programs with their seconds, None: not known. No time of day and no path is in it, so that
-    equal compilations give equal reports.
+    Args:
+        target: name, adapter, part and board.
+        fixed: use per axis besides the layers (shell, DMA).
+        live_bytes: memory in use during a run.
+        state: what is kept between calls.
+        notes: assumptions that the user should know.
+        quantization: result of `passes/quantize/fidelity.py`; its warnings become notes.
+        host: the steps of both host programs with their seconds; None: not known.
     """
     layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
     return Report(
@@ -124,8 +128,8 @@ def _bottleneck(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def _speed(
     layers: Sequence[Mapping[str, Any]], style: str, clock_hz: float, host: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Latency of one inference and inferences per second, with the seconds that the steps of the processor take for
-    each: it prepares samples before the device gets them, and finishes them after."""
+    """Latency of one inference, and inferences per second. Includes the seconds per sample of the host steps, which run
+    before and after the device."""
     origin = ANALYTIC if all(layer["origin"] == ANALYTIC for layer in layers) else "mixed, see layers"
     total = sum(layer["cycles"] for layer in layers)
     slowest = max((layer["cycles"] for layer in layers), default=0)

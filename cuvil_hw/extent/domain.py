@@ -118,7 +118,7 @@ def concrete(shape: Sequence[Whole], sizes: Sizes) -> tuple[int, ...]:
 
 
 def as_expr(extent: Whole) -> Whole:
-    """An extent as an expression; a plain int stays one if it is constant."""
+    """The extent; a plain int if its expression is constant."""
     if isinstance(extent, Expr) and extent.constant is not None:
         return extent.constant
     return extent

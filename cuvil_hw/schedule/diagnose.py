@@ -1,4 +1,4 @@
-"""Why a design doesn't fit, and what is the nearest thing that would."""
+"""Explains why a design doesn't fit, and what is the nearest change that would make it fit."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def does_not_fit(
 def _starved(
     kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]
 ) -> tuple[Axis, float, dict[str, float]] | None:
-    """The axis that is shortest by most among those whose growth alone would make the design fit: how much of it that
-    takes, and each layer's part."""
+    """(axis, amount, parts): the axis with the largest relative shortage among those whose growth alone would make the
+    design fit; how much of it that takes; each layer's part."""
     found = None
     for axis in axes:
         picks = least(kernels, axes, fixed, axis)
@@ -116,7 +116,7 @@ def _smallest(kernels: Sequence[KernelChoices], axis: Axis, fixed: Mapping[str, 
 def _biggest(
     kernels: Sequence[KernelChoices], uses: Mapping[str, float], axis: Axis, fixed: Mapping[str, float]
 ) -> tuple[str, str]:
-    """The layer that uses most of an axis, and a phrase that says how much."""
+    """The layer that uses most of an axis, and a phrase with the amount."""
     overhead = fixed.get(axis.name, 0.0)
     said = f"fixed overhead {_n(overhead)}" if overhead else ""
     if not kernels:
@@ -162,9 +162,10 @@ def _bigger(needs: Sequence[tuple[float, Axis]]) -> str:
 
 
 def _balanced(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> list[Candidate]:
-    """A pick that is over budget by little on its worst axis: start from small ones, then change one kernel at a time.
+    """A pick that exceeds its worst axis only a little: start from the smallest candidates, then change one kernel at a
+    time.
 
-    Only says how far off a design is, whose impossibility the solver has proven; so a good pick is enough.
+    Only used to say how far off a design is (the solver has proven that none fits), so a good pick is enough.
     """
 
     def score(picks: Sequence[Candidate]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Kernels: frozen data that says what one fused group computes. Schedulers and cost models read only this."""
+"""Kernels: frozen data about what one fused group computes. Schedulers and cost models read nothing else."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One loop nest: for all `iterators` (parallel, one per output dimension, logical order): output[iterators] = body.
+    """One loop nest: for all `iterators` (parallel, one per output dimension, in logical order), output[iterators] =
+    body.
 
-    `body` holds at most one Reduce. `inputs`: the buffers that it loads from, in order of first use, and `operands`
-    what they are; `ops`: names of the level1 ops that were fused; `loc`: the source line of the main one.
+    Attributes:
+        body: scalar expression with at most one Reduce.
+        inputs: the buffers that it loads, in order of first use.
+        operands: the shape, dtype and role of these buffers.
+        ops: names of the fused level1 ops.
+        loc: source line of the main op.
     """
 
     name: str
@@ -73,7 +78,7 @@ class Kernel:
         return tuple(dict.fromkeys(e for e in walk(self.body) if isinstance(e, Load)))
 
     def op_counts(self) -> Mapping[tuple[str, str], int]:
-        """How often each (op, dtype) runs for one whole execution of the kernel."""
+        """How often each (op, dtype) is executed in one run of the kernel."""
         outer = self.type.size
         inner = 1
         for i in self.reduction_iters:
@@ -103,7 +108,7 @@ class KernelGraph:
         return self.constants[self.buffers[buffer].digest]
 
     def ports(self) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
-        """Inputs and outputs as a device knows them."""
+        """The inputs and outputs, as a device sees them."""
         ins, outs = (tuple(Port(n, self.buffers[n].type.shape, self.buffers[n].type.dtype) for n in names)
                      for names in (self.inputs, self.outputs))  # fmt: skip
         return ins, outs

@@ -1,4 +1,5 @@
-"""What a vendor's tool says of a chosen design in place of what was estimated, and whether the design still fits."""
+"""Resource use reported by a vendor's tool, which replaces the estimates of the chosen design; and whether it still
+fits."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from cuvil_hw.schedule.space import Candidate, Choice, Proposals
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`use`: amounts by kernel name and axis; kernels and axes that aren't there keep their estimates. `notes`: what
-    the user should know, such as why nothing was measured."""
+    """`use`: amounts by kernel name and axis; kernels and axes that are missing keep their estimates. `notes`: for the
+    user, such as why nothing was measured."""
 
     use: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -22,8 +23,8 @@ class Measured:
 def corrected(
     proposals: Proposals, choice: Choice, measured: Measured, axes: Sequence[Axis]
 ) -> tuple[Proposals, Choice, bool]:
-    """Proposals and choice with the measured use of what was chosen; False when that breaks a limit of a kernel by
-    itself: then choose again among these, which know better."""
+    """(candidates, choice, fits): with the measured use in place of the estimates. `fits` is False when a kernel by
+    itself now exceeds a limit; then choose again among these candidates."""
     picked = {name: _with(candidate, measured, name) for name, candidate in choice.picked}
     before = dict(choice.picked)
     known = tuple(

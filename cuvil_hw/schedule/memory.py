@@ -1,5 +1,4 @@
-"""Give every temporary buffer of a program a place in one arena, sharing bytes between buffers that are never alive at
-the same time.
+"""Places every temporary buffer of a program in one arena; buffers that are never alive at the same time share bytes.
 
 Inputs, outputs and constants are never placed: an output is the user's memory and must not serve as scratch, even
 before its own kernel runs.
@@ -21,9 +20,15 @@ from cuvil_hw.schedule.resources import Axis
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`offset_bytes`: place of each temporary buffer; `size_bytes`: size of the arena; `lower_bound_bytes`: most bytes
-    alive at once, no arena can be smaller; `lifetimes`: first and last kernel (by position, both included) during which
-    a buffer is in use; `peak_kernel`: position of the kernel that the lower bound comes from, None without buffers."""
+    """Where temporary buffers lie in the arena.
+
+    Attributes:
+        offset_bytes: offset of each temporary buffer.
+        size_bytes: size of the arena.
+        lower_bound_bytes: most bytes alive at once; no arena can be smaller.
+        lifetimes: positions of the first and last kernel (both inclusive) that use a buffer.
+        peak_kernel: position of the kernel with the most bytes alive; None without buffers.
+    """
 
     offset_bytes: Mapping[str, int]
     size_bytes: int
@@ -81,7 +86,7 @@ def _is_temp(graph: KernelGraph, name: str) -> bool:
 
 
 def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
-    """Of each temporary buffer that a kernel writes: from its first write to its last use."""
+    """The lifetime of each temporary buffer: from its first write to its last use."""
     result: dict[str, tuple[int, int]] = {}
     for position, kernel in enumerate(graph.kernels):
         for name in kernel.inputs:
@@ -95,8 +100,8 @@ def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
 
 
 def _place(order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Each buffer in turn goes into the tightest gap between those already placed that live at the same time; one
-    without bytes lies anywhere."""
+    """Place each buffer in turn into the tightest gap between the placed buffers that are alive at the same time. A
+    buffer without bytes may lie anywhere."""
     names = [n for n in order if size[n]]
     low, high, first, last = np.zeros((4, len(names)), np.int64)
     for i, name in enumerate(names):
@@ -112,10 +117,10 @@ def _place(order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str
 
 
 def verify_plan(graph: KernelGraph, plan: MemoryPlan) -> list[str]:
-    """Everything wrong with a plan, in words; empty when it is sound.
+    """Everything wrong with a plan, in words; empty if it is sound.
 
-    Shares nothing with the planner: it runs the kernels' reads and writes over the arena and watches who holds each
-    byte, so lifetimes aren't trusted either.
+    Independent of the planner: it replays the kernels' reads and writes on the arena and tracks which buffer holds each
+    byte, so it doesn't trust the lifetimes either.
     """
     faults: list[str] = []
     extent: dict[str, range] = {}
@@ -154,8 +159,8 @@ def _meet(a: range, b: range) -> bool:
 
 
 def check_live(graph: KernelGraph, plan: MemoryPlan, axes: Sequence[Axis], *, target: str) -> float:
-    """Bytes that a run keeps in memory: arena, inputs, outputs and constants. Raises DoesNotFit when that is more than
-    an axis of rule "live" (in bytes) allows."""
+    """Bytes in memory during a run: arena, inputs, outputs and constants. Raises DoesNotFit if they exceed an axis of
+    rule "live" (in bytes)."""
     kept = [b for n, b in graph.buffers.items() if not _is_temp(graph, n)]
     need = float(plan.size_bytes + sum(buffer_bytes(b) for b in kept))
     for axis in axes:

@@ -1,4 +1,5 @@
-"""The choice of schedules as integers: options per kernel, budgets per axis, nothing that can't win."""
+"""The choice of schedules as an integer problem: options per kernel, budgets per axis, without options that can't
+win."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Problem:
 
 
 def scaled(value: float) -> int:
-    """An amount in 1/1000 units, rounded up (but not for noise of floating point)."""
+    """An amount in 1/1000 units, rounded up (ignoring floating-point noise)."""
     return math.ceil(round(value * _UNIT, 3))
 
 
@@ -53,13 +54,13 @@ def limits(axes: Sequence[Axis], fixed: Mapping[str, float]) -> dict[str, int]:
 
 
 def within(candidate: Candidate, limits: Mapping[str, int]) -> bool:
-    """Whether a candidate respects every axis taken by itself."""
+    """Whether a candidate by itself respects every axis."""
     use = candidate.estimate.use
     return all(scaled(use.get(name, 0.0)) <= limit for name, limit in limits.items())
 
 
 def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> Problem:
-    """Integers, without the candidates that can't fit or that another one beats."""
+    """The integer problem, without candidates that can't fit or that another candidate beats."""
     shared = [a for a in axes if a.rule == "sum"]
     bounds = limits(axes, fixed)
     options = []

@@ -1,4 +1,4 @@
-"""Resource axes of a target and the one rule book for adding up use on them."""
+"""Resource axes of a target, and the rules by which use on them adds up."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Axis:
 
 
 def total(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Compose the use of several kernels, axis by axis, by each axis' rule ("live" adds nothing here:
-    the memory planner knows lifetimes)."""
+    """The use of several kernels together, by each axis' rule ("live" adds nothing here: the memory planner knows
+    lifetimes)."""
     uses = tuple(uses)
     result: dict[str, float] = {}
     for axis in axes:

@@ -1,5 +1,7 @@
-"""Searches over a Problem: the slowest kernel or the sum of all made least, then the use of resources. CP-SAT does the
-work, deterministically: one worker, a fixed seed, a limit in steps instead of seconds."""
+"""Searches over a Problem: minimise the slowest kernel or the sum of all, then the use of resources.
+
+Uses CP-SAT deterministically: one worker, a fixed seed, a limit in steps instead of seconds.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _SHARES = 1000  # steps in which shares of a budget are compared
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`picks`: one option per kernel, None when there is none; `bound`: proven lower bound of the objective;
-    `exact`: nothing was cut short by the effort limit."""
+    """`picks`: one option per kernel, None if there is no solution. `bound`: proven lower bound of the objective.
+    `exact`: the search was not cut short by the effort limit."""
 
     picks: tuple[Option, ...] | None
     bound: int
@@ -28,7 +30,7 @@ class Answer:
 
 
 def fits(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> bool:
-    """Whether some pick stays within the budgets; False when that couldn't be found out within the effort limit."""
+    """Whether some pick stays within the budgets; False also when the effort limit ended the search."""
     problem = reduce(kernels, axes, fixed)
     return all(problem.options) and all(b >= 0 for b in problem.budgets) and _feasible(problem).picks is not None
 
@@ -36,7 +38,7 @@ def fits(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[
 def least(
     kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float], axis: Axis
 ) -> tuple[Option, ...] | None:
-    """The pick that uses least of `axis` while every other axis keeps its budget; None when there is none."""
+    """The pick that uses least of `axis` while every other axis stays within its budget; None if there is none."""
     most = sum(max((c.estimate.use.get(axis.name, 0.0) for c in k.candidates), default=0.0) for k in kernels)
     ample = replace(axis, limit=(most + fixed.get(axis.name, 0.0) + 1) / axis.utilisation)
     problem = reduce(kernels, [ample if a.name == axis.name else a for a in axes], fixed)
@@ -80,9 +82,9 @@ def shortest(problem: Problem) -> Answer:
 
 
 def _balanced(problem: Problem, hint: Sequence[Option]) -> Problem:
-    """The same problem with every budget cut to the least share that still fits.
+    """The same problem with every budget reduced to the smallest common share that still fits.
 
-    A part fills evenly that way: the scarce axis is relieved at the cost of those that have room.
+    This fills a device evenly: the scarce axis is relieved at the cost of axes that have room.
     """
     if not any(room > 0 for room in problem.room):
         return problem
@@ -104,7 +106,7 @@ def _over(picks: Sequence[Option], budgets: Sequence[int]) -> bool:
 
 
 def _impossible(problem: Problem) -> bool:
-    """Some kernel has no option, or even the smallest use of every kernel is too much on one axis."""
+    """Whether some kernel has no option, or one axis is exceeded even by the smallest use of every kernel."""
     return not all(problem.options) or any(
         sum(min(o.use[a] for o in kernel) for kernel in problem.options) > budget
         for a, budget in enumerate(problem.budgets)
@@ -122,7 +124,7 @@ def _feasible(problem: Problem) -> Answer:
 def _minimise(
     problem: Problem, cost: Callable[[Option], int], *, hint: Sequence[Option] = (), cycles: int | None = None
 ) -> Answer:
-    """The pick of lowest total cost within the budgets, and of at most `cycles` in sum."""
+    """The pick with the lowest total cost within the budgets, taking at most `cycles` in total."""
     if _impossible(problem):
         return Answer(None, 0, True)
     picks = tuple(min(kernel, key=lambda o: (cost(o), o.weight, o.cycles)) for kernel in problem.options)

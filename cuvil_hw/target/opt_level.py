@@ -23,13 +23,13 @@ SETTING = "opt_level"
 
 
 def check_level(level: object) -> None:
-    """Raises CuvilError for what is no level; None stands for the profile's own."""
+    """Raises CuvilError unless `level` is 0 to 3 or None (the profile's own)."""
     if level is not None and (isinstance(level, bool) or not isinstance(level, int) or level not in LEVELS):
         raise CuvilError(f"opt_level is {level!r}; there are 0 (no fusion), 1 (no search), 2 and 3 (wider search)")
 
 
 def at_level(profile: Profile, level: int | None) -> Profile:
-    """The profile with a level; None keeps the profile's own. Raises CuvilError for a level that isn't one."""
+    """The profile with this level; None keeps the profile's own. Raises CuvilError for anything else."""
     check_level(level)
     if level is None:
         return profile

@@ -54,9 +54,14 @@ _HOSTS = {
 class Profile:
     """A target as data.
 
-    `adapter`: name of the adapter that compiles for it; `part`, `board`: the vendor's names ("" when there is none);
-    `clock_hz`: the clock that estimates assume; `axes`: limited resources; `settings`: options only the adapter
-    understands; `source`: name of the built-in profile or path of the file; `origin`: where its numbers come from.
+    Attributes:
+        adapter: name of the adapter that compiles for it.
+        part, board: the vendor's names ("" if there is none).
+        clock_hz: clock frequency that estimates assume, in Hz.
+        axes: limited resources.
+        settings: options that only the adapter understands.
+        source: name of the built-in profile, or path of the file.
+        origin: where its numbers come from.
     """
 
     name: str
@@ -100,7 +105,8 @@ class Profile:
         raise ProfileError(self.source, None, f"settings.{key}", f"{value!r} is {got}, expected {want}")
 
     def digest(self) -> str:
-        """SHA-256 (hex) of everything that can change a build; not of prose, aliases or where the file lies."""
+        """SHA-256 (hex) of everything that can change a build; descriptions, aliases and the file's path are left
+        out."""
         content = {
             "name": self.name,
             "adapter": self.adapter,
@@ -145,8 +151,8 @@ def builtin_profiles() -> list[Profile]:
 
 
 def usual_profile(adapter: str) -> Profile | None:
-    """The built-in target that stands for an adapter: the one that goes by its name, else the first that has an
-    alias, else the first; None when there is none."""
+    """The built-in target that stands for an adapter: the one that has the adapter's name, else the first with an
+    alias, else the first; None if the adapter has none."""
     with suppress(ProfileError):
         profile = load_profile(adapter)
         if profile.adapter == adapter:
@@ -156,9 +162,10 @@ def usual_profile(adapter: str) -> Profile | None:
 
 
 def draft(path: Path) -> tuple[Profile, ProfileFile, list[Problem]]:
-    """The profile in a file as far as it can be read, the file itself, and everything that is wrong with it.
+    """(profile, file, problems): the profile as far as it can be read, its file, and everything that is wrong with it.
 
-    Raises ProfileError when there is nothing to read, or a file that it extends is wrong."""
+    Raises ProfileError if there is nothing to read, or if a file that it extends is wrong.
+    """
     problems: list[Problem] = []
     chain = _chain(path, problems)
     return _assemble(chain, str(path), problems), chain[-1], problems

@@ -1,4 +1,4 @@
-"""One profile file as checked data: YAML nodes → values with the line each came from. Finds all problems of a file."""
+"""Reads one profile file as checked data: YAML nodes → values with their line numbers. Finds all problems of a file."""
 
 from __future__ import annotations
 
@@ -43,8 +43,14 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """`values`: top-level scalars and aliases; `resources`: fields by axis, None removes an inherited axis;
-    `settings`: value None removes an inherited setting; `lines`: line of each axis."""
+    """The content of one file.
+
+    Attributes:
+        values: top-level scalars and aliases.
+        resources: fields by axis; None removes an inherited axis.
+        settings: values by key; None removes an inherited setting.
+        lines: line of each axis.
+    """
 
     path: Path
     values: Mapping[str, Located]
@@ -54,7 +60,8 @@ class ProfileFile:
 
 
 def fail(path: Path, problems: Sequence[Problem]) -> None:
-    """Raise one ProfileError for the first problem (by line) that lists the others; nothing when there is none."""
+    """Raise one ProfileError for the first problem (by line) that lists the others too; does nothing if there is
+    none."""
     if not problems:
         return
     first, *rest = sorted(problems, key=lambda p: p.line or 0)
@@ -70,9 +77,10 @@ def near(word: str, known: Sequence[str]) -> str:
 
 
 def scan(path: Path) -> tuple[ProfileFile, list[Problem]]:
-    """One file by itself (what it extends is not looked at), and what is wrong with it; wrong values are left out.
+    """The content of one file without what it extends, and its problems; wrong values are left out.
 
-    Raises ProfileError when there is no file, or no YAML map in it."""
+    Raises ProfileError if there is no file, or no YAML map in it.
+    """
     root = _compose(path)
     problems: list[Problem] = []
     top = _mapping(root, "", KEYS, problems)
@@ -157,7 +165,7 @@ def _kind(node: Node) -> str:
 
 
 def _scalar(node: Node) -> Any:
-    """The plain value of a scalar node; the node itself for anything a profile can't hold."""
+    """The plain value of a scalar node; the node itself if a profile can't hold it."""
     import yaml
 
     if not isinstance(node, yaml.ScalarNode) or str(node.tag).rpartition(":")[2] not in _PLAIN_TAGS:

@@ -17,7 +17,7 @@ INNER_BITS, INDEX_BITS = 16, 10  # of sums and products between tables; of those
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Integers `dtype` that stand for (q - zero) · scale."""
+    """Integers of type `dtype`; q stands for the real number (q - zero) · scale."""
 
     scale: float
     zero: int
@@ -25,16 +25,19 @@ class Grid:
 
 
 def _f32(value: float) -> float:
-    """Scales are stored and applied as f32."""
+    """The value as f32, in which scales are stored and applied."""
     return float(np.float32(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Int8:
-    """Integers of `bits` (2-8; 8 unless told). Weights symmetric, a scale per output channel or per tensor; activations
-    with a zero point, so that zero is exact, over a range taken from the statistics: "minmax" (all that was seen),
-    "percentile" (99.9 % of it) or "mse" (the clipping with the smallest squared error). With 8 bits, sums, products and
-    tables that only sums, products and tables read have more (`inner`), as the state of a recurrent layer."""
+    """Integers of `bits` bits (2 to 8; 8 by default).
+
+    Weights are symmetric, with a scale per output channel or per tensor. Activations have a zero point, so that zero is
+    exact, and cover a range taken from the statistics: "minmax" (everything seen), "percentile" (99.9 % of it) or "mse"
+    (the clipping with the smallest mean squared error). With 8 bits, values that only sums, products and tables read
+    get more bits (`inner`), such as the state of a recurrent layer.
+    """
 
     bits: int = 8
     per_channel: bool = True
@@ -51,22 +54,23 @@ class Int8:
         return f"i{self.bits}"
 
     def inner(self, tables: bool) -> int:
-        """Bits of what no layer reads; `tables`: some table is indexed by it. Errors of a recurrent state add up over
-        its steps, so there 8 bits are few; no product of a layer becomes wider by these."""
+        """Bits of values that no layer reads; `tables`: one of their readers is a table, which limits its index. Errors
+        in a recurrent state accumulate over its steps, so 8 bits are too few there; no layer's product becomes wider by
+        this."""
         return self.bits if self.bits < 8 else INDEX_BITS if tables else INNER_BITS
 
     @property
     def needs_data(self) -> bool:
-        """Whether the grids come from what values are seen."""
+        """Whether the grids depend on observed values."""
         return True
 
     @property
     def needs_histograms(self) -> bool:
-        """Whether the extremes of what is seen don't suffice."""
+        """Whether the grids need histograms, not just the extremes of observed values."""
         return self.ranges != "minmax"
 
     def activation(self, lo: float, hi: float, bits: int | None = None) -> Grid:
-        """The grid of values in [lo, hi], of `bits` (those of the scheme); zero is on it."""
+        """The grid for values in [lo, hi], with `bits` bits (by default the scheme's); zero is on it."""
         lo, hi = min(lo, 0.0), max(hi, 0.0)
         dtype = self.dtype if bits is None else f"i{bits}"
         qlo, qhi = dtypes.int_range(dtype)
@@ -83,8 +87,10 @@ class Int8:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """fixed<W, I>: W bits of which I are left of the binary point, the sign included; step 2^-(W-I), saturating. The
-    same grid for weights and activations, whatever the statistics; biases are held on the finer grid of the sums."""
+    """fixed<W, I>: W bits, I of them before the binary point (sign included); step 2^-(W-I), saturating.
+
+    Weights and activations use the same grid, whatever the statistics; biases use the finer grid of the sums.
+    """
 
     width: int
     integer: int
@@ -101,7 +107,7 @@ class Fixed:
 
     @property
     def needs_data(self) -> bool:
-        """Whether the grids come from what values are seen."""
+        """Whether the grids depend on observed values."""
         return False
 
     @property
@@ -125,7 +131,8 @@ _INT = re.compile(r"int([2-8])\Z")
 
 
 def parse_precision(text: str) -> Scheme | None:
-    """ "int8" (or int2…int7), "fixed<16,6>"; "float32" gives None: nothing is quantized. CuvilError for the rest."""
+    """The scheme named "int8" (or int2 to int7) or "fixed<16,6>"; None for "float32": nothing is quantized. Raises
+    CuvilError otherwise."""
     given: object = text  # annotations stop no caller
     if not isinstance(given, str):
         raise CuvilError(f"precision is a {type(given).__name__}, expected text such as 'int8' or 'fixed<16,6>'")

@@ -1,5 +1,5 @@
-"""Calibration of programs with open shapes: statistics are collected at the sizes of the data, once, and hold for
-every size, so that all programs have the same scales."""
+"""Calibration of programs with open shapes. Statistics are collected once, at the sizes of the data, and used for every
+size, so that all programs have the same scales."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuvil_hw.passes.quantize.calibrate import Statistics, digest
 
 
 def sizes_of(calibration: Any, model: OpenModel) -> dict[str, int]:
-    """The sizes that calibration arrays have: (N, *shape of one input), or one batch of the input's rank. Raises
+    """The sizes of the calibration arrays: (N, *shape of one input), or one batch with the input's rank. Raises
     InputError."""
     names = list(model.inputs)
     if isinstance(calibration, Mapping):
@@ -48,7 +48,7 @@ def sizes_of(calibration: Any, model: OpenModel) -> dict[str, int]:
 
 
 def moved(statistics: Statistics, first: Program, other: Program) -> Statistics:
-    """Statistics of `first` for `other`, the same model at other sizes. Raises InputError when it has other ops."""
+    """The statistics of `first` for `other`, the same model at other sizes. Raises InputError if it has other ops."""
     if _outline(first) != _outline(other):
         raise InputError(
             f"{other.name}: at other sizes the model has other operations, so that its calibration can't be shared; "

@@ -1,8 +1,8 @@
-"""Proof that results stand alone along a dimension: then a batch may be cut, padded and joined again, exactly.
+"""Proves that results are independent along a dimension, so that a batch may be cut, padded and joined again, exactly.
 
-Two things are shown. Along the dimension, every op reads its operands at the index that it writes and nowhere else:
-read off the same expressions that kernels are made from. And what is done for one index doesn't depend on how many
-there are: programs for two sizes differ in nothing but that extent.
+Two things are shown. Along the dimension, every op reads its operands only at the index that it writes (found from the
+same expressions that kernels are made from). And the computation for one index doesn't depend on the number of indices:
+programs for two sizes differ only in that extent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from cuvil_hw.types import TensorType
 
 
 def stands_alone(first: Program, second: Program, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bool:
-    """Whether rows along a dimension are independent. `first` and `second`: the same model for two sizes of it, both
-    2 or more; `inputs`, `outputs`: its axis in those ports that have it. Every output must have it."""
+    """Whether rows along a dimension are computed independently.
+
+    `first`, `second`: the model at two sizes of the dimension, both 2 or more. `inputs`, `outputs`: the dimension's
+    axis in the ports that have it; every output must have it.
+    """
     if set(outputs) != {name for name, _ in first.outputs} or first.calling.writes or first.calling.guards:
         return False
     pair = (first.clone(), second.clone())
@@ -56,7 +59,8 @@ def stands_alone(first: Program, second: Program, inputs: Mapping[str, int], out
 
 
 def _differs(a: SSAValue, b: SSAValue) -> int | None:
-    """The only axis in which the extents of two values differ; None: none; -1: more than one, or something else."""
+    """The only axis in which the extents of two values differ; None: no axis; -1: several axes, or another
+    difference."""
     left, right = level1.type_of(a), level1.type_of(b)
     if left.rank != right.rank or left.dtype != right.dtype:
         return -1
@@ -88,7 +92,8 @@ def _results(a: Operation, b: Operation, axes: Mapping[SSAValue, int | None]) ->
 
 
 def _alike(a: Op, b: Op, moved: bool) -> bool:
-    """Attributes are equal, except one number in a tuple, which is an extent where a result's extent differs."""
+    """Whether attributes are equal, except one number in a tuple, which is an extent where a result's extent
+    differs."""
     for name, kind in base.attributes(type(a)):
         left, right = getattr(a, name), getattr(b, name)
         if left == right or (left != left and right != right):
@@ -105,7 +110,7 @@ def _kept(x: TensorType, axis: int, op: Reshape, result: int) -> bool:
 
 
 def _aligned(op: Op, operands: list[TensorType], given: list[int | None], moved: list[int]) -> bool:
-    """Whether result index i along the axis reads operands at index i only, and i matters nowhere else."""
+    """Whether the result at index i along the axis reads operands only at index i, and i is used for nothing else."""
     if type(op).compute is Op.compute:
         return False
     buffers = {f"x{k}": axis for k, axis in enumerate(given)}

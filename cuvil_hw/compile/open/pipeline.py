@@ -29,8 +29,8 @@ def compile_model(
     step: Callable[[str], None],
     compile_program: Callable[..., Executable],
 ) -> DynamicExecutable:
-    """For every size of a domain: listed ones now, others when they are called; each by `compile_program`, the way of
-    programs with fixed shapes. Raises as `cuvil.compile` does."""
+    """Compile the listed sizes now and others when they are called, each with `compile_program`, as for fixed shapes.
+    Raises as `cuvil.compile` does."""
 
     def program_at(sizes: Mapping[str, int]) -> Program:
         program = model.program(sizes, model.look(sizes).source)

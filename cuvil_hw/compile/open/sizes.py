@@ -30,10 +30,11 @@ _HALVINGS = 10
 def compile_open(
     model: OpenModel, make: Make, *, ahead_only: bool = False, interface: str | None = None
 ) -> DynamicExecutable:
-    """`make`: compiles a program with fixed shapes; `ahead_only`: only listed sizes can run.
+    """Prove the shape rules and compile the listed sizes.
 
-    Raises CuvilError when no sizes are possible, or for sizes that are allowed but that the model doesn't take; and
-    what `make` raises."""
+    `make`: compiles a program with fixed shapes. `ahead_only`: only listed sizes can run. Raises CuvilError if no sizes
+    are possible, or if the model doesn't accept some allowed sizes; and what `make` raises.
+    """
     domain = model.domain
     check_possible(domain)
     if ahead_only and (names := ", ".join(d.name for d in domain.dims if not d.sizes)):
@@ -87,8 +88,8 @@ def _program(model: OpenModel, explored: Explored, sizes: Sizes) -> Program:
 
 
 def _checked(model: OpenModel, explored: Explored, at: Sequence[Sizes]) -> Explored:
-    """What was explored, unproven where a program that was made from it differs from one imported with plain numbers:
-    Python code may ask what only a number answers, such as isinstance(n, int). Raises CuvilError."""
+    """`explored`, marked as unproven if a program made from it differs from one imported with plain numbers: Python
+    code may behave differently for plain numbers, as in isinstance(n, int). Raises CuvilError."""
     seen: list[Sizes] = []
     for sizes in at if model.plain is not None and explored.proven else ():
         if sizes in seen:
@@ -102,7 +103,7 @@ def _checked(model: OpenModel, explored: Explored, at: Sequence[Sizes]) -> Explo
 
 
 def equal_programs(a: Program, b: Program) -> bool:
-    """By their text, else by what they compute of random inputs, within float32's rounding."""
+    """Whether the texts are equal, or else the results for random inputs, within float32's rounding."""
     if a.text() == b.text() or [kind for _, kind in a.outputs] != [kind for _, kind in b.outputs]:
         return [kind for _, kind in a.outputs] == [kind for _, kind in b.outputs]
     rng = np.random.default_rng(0)
@@ -116,7 +117,7 @@ def equal_programs(a: Program, b: Program) -> bool:
 
 
 def _check_outputs(program: Program, outputs: Sequence[OpenPort], sizes: Sizes, domain: Domain) -> None:
-    """What was predicted is what the program gives. Raises CuvilError otherwise: a fault of Cuvil's."""
+    """Raises CuvilError (a bug in Cuvil) if the program's outputs aren't those that were predicted."""
     for port, (name, kind) in zip(outputs, program.outputs, strict=True):
         expected = [whole(e) for e in port.shape]
         wrong = len(expected) != kind.rank or any(
@@ -130,8 +131,8 @@ def _check_outputs(program: Program, outputs: Sequence[OpenPort], sizes: Sizes, 
 
 
 def _extremes(model: OpenModel, explored: Explored) -> Iterator[tuple[Sizes, Program]]:
-    """The model at the smallest and largest size of each dimension: what fails there without being a shape rule, such
-    as a table of positions that ends, is found now. Raises CuvilError."""
+    """Import the model at the smallest and largest size of each dimension, to find failures that aren't shape rules,
+    such as a position table that is too short. Raises CuvilError."""
     seen = [look.sizes for look in explored.looks]
     for dim in model.domain.dims:
         for largest in (False, True):
@@ -170,7 +171,7 @@ def _extreme(domain: Domain, name: str, largest: bool) -> Sizes | None:
 
 
 def _border(model: OpenModel, explored: Explored, name: str, bad: Sizes, good: Sizes | None) -> str:
-    """Up to which size the model works, in words, by halving."""
+    """Up to which size the model works, in words, found by bisection."""
     if good is None or any(bad[n] != v and n != name for n, v in good.items() if model.domain.refusal({**bad, n: v})):
         return ""
     low, high = good[name], bad[name]
