@@ -19,10 +19,12 @@ from cuvil_hw import api
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.annotations import Pipeline
-from cuvil_hw.ir.program import evaluate, parse
+from cuvil_hw.ir.program import Builder, evaluate, parse
+from cuvil_hw.ops.elementwise import Cast
 from cuvil_hw.runtime import executable
 from cuvil_hw.target.profile import load_profile
-from tests.support.level2_check import TARGETS, TOGETHER, failures
+from cuvil_hw.types import TensorType
+from tests.support.level2_check import TARGETS, TOGETHER, failures, lowered
 from tests.support.level2_runner import Interpreted
 from tests.support.small_networks import NETWORKS, Array, Network
 
@@ -152,3 +154,16 @@ def test_compile_refuses_a_module_that_is_not_legal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kind, "lower", misspelt)
     with pytest.raises(CuvilError, match=r"level2: scf\.for of @linear.* there is no annotation cuvil\.pipelin;"):
         cuvil.compile(nn.Linear(9, 5), "cpu", torch.zeros(1, 9))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_sign_of_one_bit_is_the_same_for_interpreter_and_simulator(target: str) -> None:
+    """i1 is 0 or -1, also as a float: languages have a truth value for it."""
+    b = Builder([("x", TensorType((4,), "i1")), ("f", TensorType((4,), "f32"))])
+    program = b.finish([("y", b.op(Cast("f32"), b.input(0))), ("z", b.op(Cast("i1"), b.input(1)))])
+    inputs = [np.array([[0, -1, -1, 0]], np.int8), np.array([[-3, -0.5, 2, np.nan]], np.float32)]
+    with lowered(program, target, 0, simulate=True) as (interpreted, loaded):
+        assert loaded is not None
+        for y, z in (interpreted.run(inputs)[0], loaded.run(inputs)[0]):
+            assert y.tolist() == [[0, -1, -1, 0]]
+            assert z.tolist() == [[-1, 0, 0, 0]]

@@ -153,10 +153,15 @@ class Expressions:
                     return exact[0] if exact[0].type == INT else cast(exact[0], INT, self.lang, self.lang.index)
                 return exact[0] if width(result) >= 32 else self._truncated(exact[0], result)
             case "arith.sitofp" | "arith.uitofp":
-                signed = name == "arith.sitofp" or types[0] == IntegerType(1)
-                return self._to_float(exact[0] if signed else self._unsigned(exact[0], types[0]), result)
+                if types[0] == IntegerType(1):  # with a sign, i1 is -1 or 0
+                    a = Code(f"-{at(exact[0], UNARY)}", UNARY, INT) if name == "arith.sitofp" else exact[0]
+                else:
+                    a = exact[0] if name == "arith.sitofp" else self._unsigned(exact[0], types[0])
+                return self._to_float(a, result)
             case "arith.extf" | "arith.truncf":
                 return self._to_float(exact[0], result)
+            case "arith.fptosi" | "arith.fptoui" if result == IntegerType(1):
+                return Code(f"{at(cast(exact[0], INT, self.lang), EQUAL + 1)} != 0", EQUAL, BOOL)
             case "arith.fptosi":
                 return cast(exact[0], CType("int", container_bits(width(result))), self.lang)
             case "arith.fptoui":
