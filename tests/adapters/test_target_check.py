@@ -134,7 +134,7 @@ def test_an_interface_that_there_is_not_fails_before_compiling(target: str) -> N
         cuvil.compile(torch.nn.Linear(2, 2), target, torch.zeros(1, 2), interface="nope", progress=started)
 
 
-@pytest.mark.parametrize(("name", "said"), [("x" * 5000, "5,000 characters"), ("", "0 characters"), (7, "a int")])
+@pytest.mark.parametrize(("name", "said"), [("x" * 5000, "5,000 characters"), ("", "0 characters"), (7, "an int")])
 @pytest.mark.needs("torch", "ortools")
 def test_a_name_that_no_file_can_have(name: str, said: str) -> None:
     import torch
