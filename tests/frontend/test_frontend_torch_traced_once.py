@@ -46,6 +46,13 @@ def routed(x: Any) -> Any:
     return a + b, F.dropout(y, 0.5, False).neg_(), y
 
 
+def named(input: Any) -> Any:
+    """The parameter is called like a builtin."""
+    y = input * 1
+    y[0] = 0
+    return y, input
+
+
 PLAIN: dict[str, Callable[[Any], Any]] = {
     "detach_": lambda x: x + torch.arange(6.0).detach_(),
     "meshgrid": lambda x: torch.meshgrid(x[0], x[:, 1], x[0, 0], indexing="xy"),
@@ -56,6 +63,8 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "chunks": routed,
     "masked": lambda x: (x * 1).masked_fill_(x > 0, 3.0).index_put_((torch.tensor([1]),), x[0]),
     "permuted": lambda x: (x + 0).view(2, 2, 6).permute(2, 0, 1).sqrt_().reshape(6, 4),
+    "powers": lambda x: (x * 1).pow_(2).ldexp_(x),
+    "named": named,
     "operators": lambda x: __import__("operator").iadd(x * 1, x),
 }
 
@@ -81,3 +90,14 @@ def test_what_is_left_to_torch() -> None:
         return y
 
     check(parts, rand(4, 6))
+
+
+def test_writes_through_views_of_another_type() -> None:
+    """They aren't taken for writes of numbers: this one doubles, by the exponent."""
+
+    def bits(x: Any) -> Any:
+        y = x.abs() + 1
+        y.view(torch.int32)[:, 1::2].add_(1 << 23)
+        return y
+
+    check(bits, rand(4, 6))

@@ -51,6 +51,23 @@ def _writes(node: Node) -> bool:
     return any(a.alias_info is not None and a.alias_info.is_write for a in node.target._schema.arguments)
 
 
+def _without_write(target: torch._ops.OpOverload[Any, Any]) -> torch._ops.OpOverload[Any, Any]:
+    """The overload that gives as a value what `target` writes. Its name may be another: that of `pow_.Scalar` is
+    `pow.Tensor_Scalar`, and `pow.Scalar` takes the number first. Raises _NotPlain where there is none."""
+    name = target._schema.name.removeprefix("aten::")
+    packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
+    for overload in packet.overloads() if packet is not None else ():
+        plain: torch._ops.OpOverload[Any, Any] = getattr(packet, overload)
+        if len(plain._schema.returns) == 1 and _kinds(plain) == _kinds(target):
+            return plain
+    raise _NotPlain
+
+
+def _kinds(target: torch._ops.OpOverload[Any, Any]) -> list[tuple[str, str]]:
+    """Names and types of the arguments; the first has several names."""
+    return [(a.name if i else "", str(a.type)) for i, a in enumerate(target._schema.arguments)]
+
+
 def _renamed(arg: Any, names: Mapping[str, str]) -> Any:
     return replace(arg, name=names.get(arg.name, arg.name)) if hasattr(arg, "name") else arg
 
@@ -94,6 +111,8 @@ class _Values:
                 self._write(node)
             else:
                 self.made[node] = (self._copy(node), self._count(node))
+            if node.op == "placeholder":
+                self.made[node][0].name = node.name  # a graph names no node like a builtin, such as `input`
         specs = self.exported.graph_signature.output_specs
         end = self.exported.graph.output_node()
         for spec, old in zip(specs, end.args[0], strict=True):
@@ -122,10 +141,9 @@ class _Values:
     def _write(self, node: Node) -> None:
         target, into = node.target, _first(node)
         assert isinstance(target, torch._ops.OpOverload)
-        name = target._schema.name.removeprefix("aten::")
-        plain = getattr(getattr(aten, name.removesuffix("_"), None), target._overloadname, None)
-        if not name.endswith("_") or plain is None or torch.Tag.inplace_view in target.tags:
+        if torch.Tag.inplace_view in target.tags:
             raise _NotPlain
+        plain = _without_write(target)
         kept = _val(into)
         if self._where(node) != self._where(into):
             raise _NotPlain  # fake tensors that weren't made together
@@ -166,6 +184,8 @@ class _Values:
         if not isinstance(view.target, torch._ops.OpOverload):
             raise _NotPlain
         name, old = view.target._schema.name.removeprefix("aten::"), _val(source)
+        if _val(view).dtype != old.dtype:
+            raise _NotPlain  # bits read as another type
         schema = view.target._schema.arguments[1:]
         rest = [*view.args[1:], *(view.kwargs.get(a.name, a.default_value) for a in schema[len(view.args) - 1 :])]
         if name in _SAME:
