@@ -1,4 +1,4 @@
-"""Accumulators as narrow as the actual weights and the known range of the input allow, and never narrower.
+"""Narrows each accumulator to the width that the actual weights and the known range of the input need, never less.
 
 before: %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b {acc = "i32"}; %2 = rescale %1
 after:  %0 = clamp %x {lo = 0}; %1 = conv %0, %w, %b' {acc = "i17"}; %2 = rescale %1
@@ -37,7 +37,7 @@ def run(program: Program) -> None:
 
 
 def interval(program: Program, value: SSAValue, known: Ranges) -> Interval:
-    """What `value` can be: its known range, the values of a constant, or its type's range."""
+    """The range of `value`: its known range, that of a constant's elements, or its type's."""
     if value in known:
         return known[value]
     array = const_array(program, value)
@@ -56,7 +56,7 @@ def after(program: Program, operation: level1.TensorOp, known: Ranges) -> Interv
 
 
 def bounds(program: Program, operation: level1.TensorOp, known: Ranges) -> Interval:
-    """Every value that the accumulator can hold while the op runs."""
+    """The range of values that the accumulator can hold during the op."""
     op = operation.op
     if not isinstance(op, Conv | Linear | MatMul):
         return after(program, operation, known)
@@ -75,7 +75,8 @@ def shape(operation: level1.TensorOp, i: int) -> tuple[int, ...]:
 
 
 def narrow(program: Program, operation: level1.TensorOp, op: Op, known: Ranges) -> None:
-    """Give `operation` its narrowest accumulator, its constant bias the same type, and its readers what they expect."""
+    """Give `operation` its narrowest accumulator, convert its constant bias to that type, and keep the types that
+    readers expect."""
     found = bounds(program, operation, known)
     operands = list(operation.operands)
     put = insert(program, operation)
@@ -111,13 +112,15 @@ def fits(bounds: Interval, dtype: str) -> bool:
 
 
 def wraps(operation: level1.TensorOp, acc: str, bounds: Interval) -> bool:
-    """Sums of a program's own integers, not of quantized ones, may leave 64 bits: they wrap, as everywhere."""
+    """Whether sums may exceed 64 bits. Only those of a program's own integers (not quantized ones) can; they wrap, as
+    everywhere."""
     read = {mnemonic(u.operation) for u in operation.results[0].uses}
     return acc == "i64" and not fits(bounds, f"i{MAX_ACCUMULATOR_BITS}") and read.isdisjoint({"rescale", "dequantize"})
 
 
 def readable(value: SSAValue, acc: str) -> str:
-    """`acc`, or the next wider type that every rescale of `value` takes (one whose result is constant needs it)."""
+    """`acc`, or the next wider type that every rescale of `value` accepts (a rescale with constant result needs a wider
+    one)."""
     kind = level1.type_of(value)
     rescales = [
         u.operation.op

@@ -1,4 +1,4 @@
-"""Sums of quantized tensors, and products and sums with constants, right before a quantize. Part of integerize.py.
+"""Sums of quantized tensors, and their products and sums with constants, before a quantize. Part of integerize.py.
 
 before: %1 = add (mul (dequantize %a), %g), %b; %y = quantize %1           g, b per channel, of any sign
 after:  %y = rescale %a {multiplier = […], offset = […]}
@@ -6,9 +6,9 @@ after:  %y = rescale %a {multiplier = […], offset = […]}
 before: %1 = add (dequantize %a), (dequantize %b); %y = quantize %1
 after:  %y = rescale (add (rescale %a {shift = 0}), (rescale %b {shift = 0})) {multiplier = 1, shift = S}
 
-One rounding, of the whole sum, in the mode of the quantize. Factors are multiples of 2^-S steps of the result: exact
-where scales and constants are (powers of two, so always for fixed<W,I>), else the sum is off by less than 2^-8 steps,
-mostly 2^-16.
+The whole sum is rounded once, in the mode of the quantize. Factors are approximated by multiples of 2^-S steps of the
+result. This is exact if scales and constants are powers of two (always for fixed<W,I>); else the sum is off by less
+than 2^-8 steps, mostly 2^-16.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ MAX_FRACTIONS = 4096  # different factors whose fractions are looked for
 
 @dataclass(frozen=True)
 class Term:
-    """(q - zero) · factor; factor and zero of the tensor's rank, extents 1 where they don't vary."""
+    """One term of the sum: (q - zero) · factor. factor and zero have the tensor's rank, with extents of 1 where they
+    don't vary."""
 
     q: SSAValue
     factor: Array
@@ -101,7 +102,8 @@ def leaky(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def linear(program: Program, root: SSAValue) -> tuple[list[Term], Array] | None:
-    """`root` as a sum of terms and a constant, when it is made by + - · / of quantized tensors and constants."""
+    """`root` as a sum of terms and a constant, if it is computed by + - · / from quantized tensors and constants; else
+    None."""
     rank = level1.type_of(root).rank
     terms: dict[SSAValue, Term] = {}
     constant = np.zeros([1] * rank)
@@ -129,7 +131,7 @@ def linear(program: Program, root: SSAValue) -> tuple[list[Term], Array] | None:
 
 
 def operands(program: Program, value: SSAValue, factor: Array) -> list[tuple[SSAValue, Array]] | None:
-    """What `factor` · value is the sum of."""
+    """The values whose sum is `factor` · value."""
     operation = owner(value)
     if not isinstance(operation, level1.TensorOp) or level1.type_of(value).dtype != "f32":
         return None
@@ -159,7 +161,7 @@ def small_array(program: Program, value: SSAValue) -> Array | None:
 
 
 def varying(*arrays: Array) -> list[int]:
-    """Dimensions along which any of `arrays` has several elements."""
+    """The dimensions along which any of `arrays` has more than one element."""
     return [d for d in range(arrays[0].ndim) if any(a.shape[d] > 1 for a in arrays)]
 
 

@@ -1,11 +1,11 @@
-"""Batch norm and per-channel constants into the weights and bias of the layer before; elsewhere into mul and add.
+"""Folds batch norms and per-channel constants into the weights and bias of the layer before; others become mul and add.
 
 before: %1 = conv %x, %w; %2 = batch_norm %1, …         after: %2 = conv %x, %w', %b'
 before: %1 = conv %x, %w; %2 = add %1, broadcast(%c)    after: %2 = conv %x, %w, %c
 before: %2 = batch_norm %x, …                           after: %2 = add (mul %x, broadcast(%s)), broadcast(%b)
 
-A layer is changed only when nothing else reads its result. Weights kept as dequantize(const) stay so: their scales
-take the magnitude of a factor, their integers its sign.
+A layer is changed only if nothing else reads its result. Weights kept as dequantize(const) stay so: the magnitude of a
+factor goes into their scales, its sign into their integers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def batch_norm(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def affine(program: Program, operation: level1.TensorOp) -> bool:
-    """add, sub, mul, div of a layer's result by a per-channel constant."""
+    """Fold add, sub, mul or div of a layer's result by a per-channel constant into the layer."""
     name = mnemonic(operation)
     if name not in ("add", "sub", "mul", "div"):
         return False
@@ -97,7 +97,7 @@ def channel_axis(layer: level1.TensorOp) -> int:
 
 
 def per_channel(program: Program, value: SSAValue, axis: int, shape: tuple[int, ...]) -> Array | None:
-    """`value` as one number per channel, in f64, when it varies along `axis` of `shape` only."""
+    """`value` as one number per channel, in f64, if it varies only along `axis` of `shape`; else None."""
     spread = producer(value, "broadcast_to")
     array = static_array(program, spread.operands[0] if spread is not None else value)
     if array is None:

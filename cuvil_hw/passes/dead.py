@@ -1,7 +1,8 @@
-"""Scales of 0 leave: what they dequantize is 0 whatever the integers are. Part of integerize.py, whose rules divide.
+"""Removes scales of 0: the values that they dequantize are 0 whatever the integers are. Part of integerize.py, whose
+rules divide by scales.
 
 before: dequantize %w {scale = [0.5, 0.0]}        after: dequantize %w' {scale = [0.5, 0.5]}, %w' = zero point there
-A dead channel of a quantizer that takes its scale from the largest weight has the scale 0.
+A channel whose weights are all 0 gets the scale 0 from quantizers that derive the scale from the largest weight.
 """
 
 from __future__ import annotations

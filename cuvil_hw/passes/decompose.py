@@ -1,4 +1,4 @@
-"""Composite ops as smaller ones, for targets that have no whole form of them.
+"""Expands composite ops into smaller ones, for targets that have no form of them as a whole.
 
 before: %1 = softmax %0 {axis = 1}        after: reduce_max, broadcast_to, sub, exp, reduce_sum, broadcast_to, div
 """
@@ -18,12 +18,13 @@ Wanted = Callable[[Op, tuple[TensorType, ...], tuple[TensorType, ...]], bool]
 
 
 def every(op: Op, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> bool:
-    """Expand whatever has no loops of its own."""
+    """Expand every op that has no loops of its own."""
     return op.composite
 
 
 def run(program: Program, wanted: Wanted = every) -> None:
-    """Expand ops for which `wanted(op, operand types, result types)`; what a decomposition emits is looked at again."""
+    """Expand ops for which `wanted(op, operand types, result types)` holds, including those that a decomposition
+    produces."""
     again = True
     while again:
         again = False

@@ -1,4 +1,5 @@
-"""How passes read and change a program: typed access to op dataclasses and constants, insertion, replacement."""
+"""Helpers with which passes read and change a program: typed access to op dataclasses and constants, insertion,
+replacement."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def users(value: SSAValue) -> list[Operation]:
 
 
 def sole_user(value: SSAValue) -> Operation | None:
-    """The only operation that reads `value`, once; else None."""
+    """The operation that reads `value`, if it is the only one and reads it once; else None."""
     use = value.get_unique_use()
     return use.operation if use is not None else None
 
@@ -143,8 +144,8 @@ def insert(program: Program, anchor: Operation) -> Inserter:
 
 
 def replace(operation: Operation, *values: SSAValue) -> None:
-    """Every use of the results becomes a use of `values`; the operation goes, and with it what only it read: a dead
-    reader would hide that a value has one reader."""
+    """Replace every use of the results by `values` and erase the operation, with every op that only it read: an op
+    without readers left behind would hide that a value has a single reader."""
     for result, value in zip(operation.results, values, strict=True):
         result.replace_all_uses_with(value)
     dead = [operation]
@@ -162,15 +163,15 @@ def erase(operation: Operation) -> None:
 
 
 def walk(block: Block) -> Iterator[level1.TensorOp]:
-    """Tensor ops of `block`, safe against changes of the block while walking; erased ones are skipped."""
+    """The tensor ops of `block`; the block may change meanwhile, erased ops are skipped."""
     for operation in list(block.ops):
         if operation.parent is block and isinstance(operation, level1.TensorOp):
             yield operation
 
 
 def until_stable(block: Block, rule: Callable[[level1.TensorOp], bool], limit: int = 1000) -> None:
-    """Apply `rule` to every op, again and again, until it changes nothing. A rule that never stops is a bug:
-    RuntimeError."""
+    """Apply `rule` to every op repeatedly until it changes nothing. Raises RuntimeError for a rule that never stops (a
+    bug)."""
     for _ in range(limit):
         changed = False
         for operation in walk(block):

@@ -1,11 +1,11 @@
-"""Constant folding and removal of ops that do nothing.
+"""Folds constants and removes ops without effect.
 
 before: %w = const; %t = transpose %w {perm = [1, 0]}; %y = sub %x, zeros; %z = reshape (reshape %y)
 after:  %t = const (transposed bytes);                                     %z = reshape %x
 
-A result is stored only while it isn't much larger than what it is made from: a bias broadcast over an image stays a
-small constant and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it;
-option `dequantize` folds it in programs that stay float.
+A result is stored only if it isn't much larger than its operands: a bias broadcast over an image stays a small constant
+and a `broadcast_to`. `dequantize` of a constant stays too, since quantization needs to see it; the option `dequantize`
+folds it in programs that stay float.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def constant(program: Program, operation: level1.TensorOp, dequantize: bool) -> 
 
 
 def operand_array(program: Program, value: SSAValue) -> Array | None:
-    """A const, or a const broadcast (as a view, which costs no memory)."""
+    """The array of a const, or of a broadcast const (as a view, which costs no memory)."""
     spread = producer(value, "broadcast_to")
     if spread is None:
         return const_array(program, value)
@@ -65,7 +65,7 @@ def operand_array(program: Program, value: SSAValue) -> Array | None:
 
 
 def identity(program: Program, operation: level1.TensorOp) -> bool:
-    """Ops that return their first operand, and pairs of views that are one view."""
+    """Remove ops that return their first operand; merge pairs of views into one view."""
     if not operation.operands:
         return False
     x = operation.operands[0]
@@ -90,6 +90,6 @@ def identity(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def moves_only_ones(shape: tuple[int, ...], perm: tuple[int, ...]) -> bool:
-    """The order of all extents other than 1 stays, so the bytes do."""
+    """Whether a transpose keeps the order of all extents other than 1, so that the bytes stay in place."""
     real = [p for p in perm if shape[p] != 1]
     return real == sorted(real)

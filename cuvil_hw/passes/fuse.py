@@ -71,7 +71,8 @@ def result_of(operation: Operation) -> SSAValue:
 
 
 def spread_constants(program: Program) -> None:
-    """Give every reader of a broadcast constant its own broadcast, so that it can move into the reader's group."""
+    """Give every reader of a broadcast constant its own broadcast, so that the broadcast can move into the reader's
+    group."""
     for operation in list(program.block.ops):
         if mnemonic(operation) == "broadcast_to" and is_const(operation.operands[0]):
             for use in list(operation.results[0].uses)[1:]:
@@ -86,7 +87,7 @@ def is_spread(value: SSAValue) -> bool:
 
 
 def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
-    """Join the groups of the operands where the rules allow, else begin a group."""
+    """Put an op into the groups of its operands, merging them if the rules allow; else start a group."""
     if operation.op.composite:  # one that the adapter takes whole
         put([operation], operation, False, groups)
         return
@@ -124,7 +125,7 @@ def put(
 
 
 def peel(group: Group, groups: dict[Operation, Group]) -> Group | None:
-    """Take the ops off the end of a group that only widen its result, so that the narrow tensor crosses over."""
+    """Remove ops from the end of a group that only widen its result, so that the narrower tensor is passed on."""
     taken: list[level1.TensorOp] = []
     while len(group.ops) > 1 and group.ops[-1] is not group.anchor:
         last = group.ops[-1]
@@ -143,7 +144,7 @@ def bits(value: SSAValue) -> int:
 
 
 def pull(operation: Operation, groups: dict[Operation, Group]) -> None:
-    """A view alone in its group goes into the only group that reads it."""
+    """Move a view that is alone in its group into the only group that reads it."""
     group = groups[operation]
     alone = group.anchor is None and all(o.spec.moves and len(o.operands) == 1 for o in group.ops)
     if not alone or group.ops[-1] is not operation:

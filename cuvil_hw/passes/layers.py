@@ -1,9 +1,9 @@
-"""Layers on quantized tensors as integer layers with wide accumulators. Part of integerize.py.
+"""Turns layers on quantized tensors into integer layers with wide accumulators. Part of integerize.py.
 
 before: conv (dequantize %x), (dequantize %w), %bias          after: dequantize (conv %x, %w, %b {acc = "i21"})
-The scale of the result is s_x · s_w per output channel; a bias on that grid goes into the accumulator. All of it is
-exact. Any other bias, and one that would widen the sums a lot, is added after them (affine.py puts it into the
-rescale).
+The scale of the result is s_x · s_w per output channel. A bias that is a multiple of it goes into the accumulator.
+All of this is exact. Any other bias, and one that would make the accumulator much wider, is added after the sum
+(affine.py puts it into the rescale).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def layer_bounds(
 
 
 def integer_bias(program: Program, value: SSAValue, scale: Array) -> Array | None:
-    """The bias in steps of s_x · s_w, as int64, when it lies on that grid as well as f32 can tell; else None."""
+    """The bias as int64 multiples of s_x · s_w, if it is one within f32's precision; else None."""
     stored = real(value)
     if stored is not None and stored.common_zero is not None:
         q = const_array(program, stored.q)

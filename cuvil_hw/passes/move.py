@@ -1,8 +1,8 @@
-"""Quantize and dequantize move through ops that only choose or move values. Part of integerize.py.
+"""Moves quantize and dequantize through ops that only choose or move values. Part of integerize.py.
 
-quantize is monotone, so for relu, clamp, pools of maxima, views and choices   quantize(op(x)) == op'(quantize(x))
-dequantize is monotone too, so                                               op(dequantize(q)) == dequantize(op'(q))
-with the same bits: op' has its real-valued attributes (bounds, padding) turned into integers.
+quantize is monotone, so for relu, clamp, pools of maxima, views and choices quantize(op(x)) == op'(quantize(x))
+dequantize is monotone too, so op(dequantize(q)) == dequantize(op'(q)) with the same bits: op' has its real-valued
+attributes (bounds, padding) turned into integers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from cuvil_hw.passes.real import Real, quantizer, real
 
 
 def is_monotone(operation: Operation | None) -> TypeGuard[level1.TensorOp]:
-    """Only moves or chooses elements: quantize and dequantize move through it."""
+    """Whether the op only moves or chooses elements, so that quantize and dequantize can move through it."""
     return isinstance(operation, level1.TensorOp) and operation.spec.monotone != "none" and len(operation.results) == 1
 
 
 def keeps_range(operation: Operation | None) -> bool:
-    """Its values are some of its first operand's, or bounds of its own: relu, views, pools of maxima."""
+    """Whether all result values are elements of the first operand, or bounds of the op: relu, views, pools of
+    maxima."""
     return is_monotone(operation) and operation.spec.monotone == "first"
 
 
@@ -42,7 +43,7 @@ def data_operands(operation: level1.TensorOp) -> list[SSAValue]:
 
 
 def quantize_up(program: Program, operation: level1.TensorOp) -> bool:
-    """quantize(op(x)) → op'(quantize(x)), when nothing else reads op(x)."""
+    """quantize(op(x)) → op'(quantize(x)), if nothing else reads op(x)."""
     q = quantizer(operation)
     if q is None:
         return False
@@ -122,7 +123,7 @@ def dequantize_down(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def on_grid(x: Real, value: float, zero: int) -> float | None:
-    """The integer that stands exactly for `value`, as a float; infinities stay; None when there is none."""
+    """The integer that represents `value` exactly, as a float; infinities stay; None if there is none."""
     if math.isinf(value):
         return value
     q = value / x.scale[0]
@@ -131,7 +132,7 @@ def on_grid(x: Real, value: float, zero: int) -> float | None:
 
 
 def channel_after(op: Op, x: Real) -> int | None:
-    """The axis along which the parameters of x vary after `op`; None when they can't be told apart any more."""
+    """The axis along which the parameters of x vary after `op`; None if it mixes the channels."""
     if x.per_tensor:
         return x.axis
     return op.axis_after(x.axis, x.type)

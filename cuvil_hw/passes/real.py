@@ -1,4 +1,4 @@
-"""What integerize.py knows of a quantized value: an integer tensor and the real numbers that it stands for."""
+"""A quantized value as integerize.py sees it: an integer tensor and the real numbers that it represents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Real:
 
     @property
     def common_zero(self) -> int | None:
-        """The zero point when all channels share it."""
+        """The zero point if all channels share it, else None."""
         return self.zero[0] if len(set(self.zero)) == 1 else None
 
     @property
@@ -47,7 +47,7 @@ class Real:
         return Interval.of(self.type.dtype)
 
     def like(self, other: Real) -> bool:
-        """Same meaning of the same integers."""
+        """Whether equal integers represent equal real numbers in both."""
         same = (self.scale, self.zero, self.type.dtype) == (other.scale, other.zero, other.type.dtype)
         return same and (self.per_tensor or self.axis == other.axis)
 
@@ -56,7 +56,7 @@ class Real:
 
 
 def real(value: SSAValue) -> Real | None:
-    """What `value` stands for when a dequantize op made it."""
+    """What `value` represents, if a dequantize op produced it; else None."""
     operation = producer(value, "dequantize")
     if operation is None:
         return None

@@ -1,4 +1,5 @@
-"""Weights held as integers stay integers beside floats: their scale follows the sum, or the row that is looked up.
+"""Keeps weights that are stored as integers as integers beside floats: the scale is applied to the sum, or to the row
+that is looked up.
 
 before: linear %x, (dequantize %w {scale per output}), %b     after: add (mul (linear %x, %w'), scale), %b
 before: gather (dequantize %table), %i                        after: dequantize (gather %table, %i)

@@ -1,7 +1,7 @@
-"""Elementwise arithmetic between one dequantize and one quantize as a table. Part of integerize.py.
+"""Replaces elementwise arithmetic between one dequantize and one quantize by a table. Part of integerize.py.
 
 before: %1 = dequantize %x; %2 = sigmoid %1; %3 = mul %1, %2; %y = quantize %3        after: %y = lut %x {values = …}
-The whole cone is evaluated on every value that %x can have, so the table has the bits of the float reference.
+All these ops are evaluated on every value that %x can have, so the table has the bits of the float reference.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_BITS = 12  # of the values that index a table
 
 
 def fits(operation: Operation | None) -> bool:
-    """Can be part of a table: arithmetic on f32, the same at every index."""
+    """Whether the op can be part of a table: arithmetic on f32, the same at every index."""
     if not isinstance(operation, level1.TensorOp) or not operation.spec.pointwise or len(operation.results) != 1:
         return False
     return all(level1.type_of(v).dtype == "f32" for v in (*operation.operands, *operation.results))
 
 
 def costs_nothing(operation: Operation | None) -> bool:
-    """Alone it needs no table, as quantize moves through it: relu, clamp."""
+    """Whether the op needs no table by itself, since quantize moves through it: relu, clamp."""
     return fits(operation) and keeps_range(operation)
 
 
@@ -62,8 +62,8 @@ def tabulate(program: Program, operation: level1.TensorOp) -> bool:
 
 
 def cone(program: Program, root: SSAValue) -> tuple[Real, list[level1.TensorOp]] | None:
-    """The f32 elementwise ops above `root` in order, when they read one narrow quantized tensor and single numbers
-    only."""
+    """The f32 elementwise ops that compute `root`, in order, if they read only one narrow quantized tensor and single
+    numbers."""
     source: Real | None = None
     order: list[level1.TensorOp] = []
     seen: set[SSAValue] = set()

@@ -1,4 +1,5 @@
-"""Statistics of every float value of a program over sample inputs: collected once, saved, used for any scheme."""
+"""Statistics of every float value of a program over sample inputs: collected once, saved, used for any quantization
+scheme."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ KEPT = 64  # samples on which the quantized program is tried
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What one value was, over all samples. `counts`: a histogram of magnitudes over [0, absmax] in equal bins."""
+    """The observed values of one tensor over all samples. `counts`: a histogram of magnitudes over [0, absmax], equal
+    bins."""
 
     lo: float
     hi: float
@@ -47,7 +49,7 @@ class Range:
         return max(-self.lo, self.hi, 0.0)
 
     def percentile(self, percent: float = 99.9) -> float:
-        """The magnitude that `percent` of all elements don't exceed."""
+        """The magnitude that `percent` percent of all elements don't exceed."""
         total = sum(self.counts)
         if not total:
             return self.absmax
@@ -55,8 +57,8 @@ class Range:
         return self.absmax * (int(np.argmax(reached)) + 1) / len(self.counts)
 
     def best_clip(self, bits: int) -> float:
-        """The magnitude at which clipping gives the smallest mean squared error for `bits` (one of them the sign if
-        needed)."""
+        """The magnitude at which clipping to `bits` bits (one of them the sign if needed) gives the smallest mean
+        squared error."""
         counts = np.asarray(self.counts, np.float64)
         if not counts.sum():
             return self.absmax
@@ -83,9 +85,15 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """`ranges`: by number of the value (arguments first, then results in order); `program`: digest of the program that
-    they belong to; `samples`: how many inputs were seen; `kept`: the first of them, to try the quantized program on
-    (not saved); `doubts`: why the data may not be what the model takes."""
+    """The observed ranges of a program's float values.
+
+    Attributes:
+        ranges: by number of the value (arguments first, then results in order).
+        program: digest of the program that they belong to.
+        samples: number of inputs seen.
+        kept: the first of these inputs, to try the quantized program on (not saved).
+        doubts: reasons why the data may not be what the model expects.
+    """
 
     program: str
     samples: int
@@ -116,7 +124,7 @@ class Statistics:
 
 
 def digest(program: Program) -> str:
-    """Names a program and its weights: statistics belong to exactly one."""
+    """A digest of a program and its weights: statistics belong to exactly one program."""
     return hashlib.sha256(program.text().encode()).hexdigest()[:32]
 
 
@@ -129,12 +137,16 @@ def numbered(program: Program) -> dict[SSAValue, int]:
 def collect(program: Program, samples: Any, limit: int = 512, histograms: bool = True) -> Statistics:
     """Run the float program on samples in NumPy and record the range of every float value.
 
-    `samples`: an array (N, *shape of one input, without or with its batch of 1) for a program with one input; a tuple
-    or list with one such array per input; or an iterable (a list of tuples, a DataLoader) of samples or batches, labels
-    after the inputs being ignored. Torch tensors are taken as arrays. At most `limit` samples are used. `histograms`:
-    also count magnitudes, which only ranges by percentile or error need and which takes a second run. State of the
-    program starts at its initial value and goes from sample to sample. Raises InputError: none given, wrong shapes, NaN
-    or infinite values.
+    State of the program starts at its initial value and passes from sample to sample.
+
+    Args:
+        samples: an array (N, *shape of one input, with or without its batch of 1) for a program with one input; a tuple
+            or list with one such array per input; or an iterable (a list of tuples, a DataLoader) of samples or
+            batches. Items after the inputs, such as labels, are ignored. Torch tensors are read as arrays.
+        limit: at most this many samples are used.
+        histograms: also record histograms, which only ranges by percentile or error need; takes a second run.
+
+    Raises InputError: no samples, wrong shapes, NaN or infinite values.
     """
     lows: dict[SSAValue, float] = {}
     highs: dict[SSAValue, float] = {}
@@ -167,7 +179,7 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
 
 
 def check_varies(program: Program, stats: Statistics) -> None:
-    """Raises InputError where every float input had the same value everywhere: no range can be learnt from that."""
+    """Raises InputError if every float input had the same value everywhere: no range can be learned from that."""
     kept = program.calling.kept_inputs
     given = [(n, name) for n, (name, _) in enumerate(program.inputs) if n in stats.ranges and name not in kept]
     seen = [(name, stats.ranges[n]) for n, name in given]  # arguments are the first values
@@ -180,7 +192,7 @@ def check_varies(program: Program, stats: Statistics) -> None:
 
 
 def in_order(calibration: Any, program: Program) -> Any:
-    """Arrays given by name in the order of the program's inputs, calls as one array per input. Raises InputError."""
+    """Named arrays in the order of the program's inputs; calls as one array per input. Raises InputError."""
     signature = program.calling.signature
     if signature is not None and not signature.plain and not isinstance(calibration, Mapping):
         return flat_calls(signature, calibration, [name for name, _ in program.given])
@@ -195,14 +207,14 @@ def in_order(calibration: Any, program: Program) -> Any:
 
 
 def without_data(program: Program) -> Statistics:
-    """Statistics that say nothing, for schemes whose grid doesn't depend on them."""
+    """Empty statistics, for schemes whose grid doesn't depend on data."""
     floats = [(v, n) for v, n in numbered(program).items() if dtypes.is_float(level1.type_of(v).dtype)]
     computed = [n for v, n in floats if not isinstance(v.owner, level1.ConstOp)]
     return Statistics(digest(program), 0, {n: Range(0.0, 0.0, ()) for n in computed})
 
 
 class Values:
-    """All float values of a program that aren't constants, for one sample at a time."""
+    """Computes all float values of a program except constants, one sample at a time."""
 
     def __init__(self, program: Program) -> None:
         self._args = program.block.args
@@ -223,16 +235,16 @@ class Values:
                     self._steps.append(step)
 
     def one_after_another(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
-        """The float values of each sample (of the inputs that a caller gives), state carried on."""
+        """The float values for each sample (of the inputs that a caller gives), with state carried over."""
         for seen in self.all_values(samples):
             yield {v: a for v, a in seen.items() if a.dtype.kind == "f"}
 
     def results(self, seen: Mapping[SSAValue, Array]) -> list[Array]:
-        """The program's outputs among what `all_values` gave."""
+        """The program's outputs, from the result of `all_values`."""
         return [seen[v] if v in seen else self._known[v] for v in self._outputs]
 
     def all_values(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
-        """The same, of every type."""
+        """The values of every type for each sample, with state carried over."""
         program = self._program
         states, names = program.calling.states, [name for name, _ in program.inputs]
         ports = [Port(name, kind.shape, kind.dtype) for name, kind in program.inputs]

@@ -1,7 +1,7 @@
-"""What quantization costs: the integer program against the float one on calibration data, layer by layer.
+"""What quantization costs: compares the integer program with the float one on calibration data, layer by layer.
 
-The integers are those of the device: the program with pairs gets every quantized value as one more output and becomes
-integer as it does for a target, and its meaning (the bits of every target) is evaluated.
+The integers are those of the device: a copy of the program gets every quantized value as an additional output, becomes
+integer as it does for a target, and is evaluated in NumPy, which gives the bits of every target.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
 
 
 def float_model(program: Program) -> Reference:
-    """The meaning of a float program on samples one after another, for `Executable.evaluate`."""
+    """A function that evaluates a float program on samples, one after another; for `Executable.evaluate`."""
     values, kept = Values(program), program.calling.kept_outputs
     names = [name for name, _ in program.outputs]
 
@@ -86,7 +86,7 @@ def float_model(program: Program) -> Reference:
 
 
 def work(program: Program) -> int:
-    """Multiplications of the layers and elements of all other results, of one run."""
+    """Multiplications of the layers plus elements of all other results, in one run."""
     total = 0
     for o in program.block.ops:
         if isinstance(o, level1.TensorOp):
@@ -114,7 +114,7 @@ def _tapped(placed: Placed) -> tuple[Program, list[tuple[int, Dequantize]]]:
 
 
 def _input_ranges(program: Program, placed: Placed) -> Iterator[dict[str, Any]]:
-    """What the integers of each input reach, as real numbers."""
+    """The range of real numbers that each input's integers cover."""
     kept = program.calling.kept_inputs
     for number, (name, _) in enumerate(program.inputs):  # arguments are the first values
         if number in placed.taps and name not in kept:
@@ -135,7 +135,7 @@ def _named(program: Program, value: SSAValue) -> dict[str, str]:
 
 
 def _poor(outputs: Sequence[dict[str, Any]], layers: Sequence[dict[str, Any]], label: str, samples: int) -> list[str]:
-    """What the user should know of outputs that are far from float, and of layers that calibration never woke."""
+    """Warnings: outputs that are far from float, and layers whose values stayed zero during calibration."""
     found = []
     poor = [o for o in outputs if o["sqnr_db"] is not None and o["sqnr_db"] < POOR_DB]
     if poor:

@@ -1,10 +1,11 @@
-"""Post-training quantization: quantize/dequantize pairs around the ops of a float program, from calibration statistics.
+"""Post-training quantization: places quantize/dequantize pairs around the ops of a float program, from calibration
+data.
 
 before: %1 = conv %x, %w, %b; %2 = relu %1; %3 = linear …
 after:  %q = dequantize (quantize %x); %1 = conv %q, dequantize(%w'), %b; %2 = relu %1; %3 = dequantize (quantize %2); …
 
-Only the pairs are placed here; passes/integerize.py turns them into integer arithmetic. A value is quantized once, as
-late as views, relu, clamp and pools of maxima after it allow, so that a layer and its activation share one range.
+passes/integerize.py then turns the pairs into integer arithmetic. A value is quantized once, as late as the views,
+relu, clamp and pools of maxima after it allow, so that a layer and its activation share one range.
 """
 
 from __future__ import annotations
@@ -50,15 +51,16 @@ BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale lar
 
 @dataclass(frozen=True)
 class Placed:
-    """`taps`: by the number of a value in the float program, the integers that stand for it, and their grid."""
+    """`taps`: for each quantized value, by its number in the float program: the integers that represent it, and their
+    grid."""
 
     program: Program
     taps: Mapping[int, tuple[SSAValue, Grid]]
 
 
 def quantize(program: Program, stats: Statistics, scheme: Scheme) -> Program:
-    """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError when the
-    statistics were collected on another program, or constants have no integers: NaN, infinite weights."""
+    """A copy of `program` (float, batch norms folded) with quantize/dequantize pairs. Raises CuvilError if the
+    statistics are of another program, or if constants have no integer form: NaN, infinite weights."""
     return place(program, stats, scheme).program
 
 
@@ -86,7 +88,7 @@ def place(program: Program, stats: Statistics, scheme: Scheme) -> Placed:
 
 
 def out_of_range(program: Program, stats: Statistics, scheme: Scheme) -> tuple[str, ...]:
-    """What the user should know of a fixed grid: which values seen in calibration lie beyond it and will saturate."""
+    """Warnings for a fixed grid: the values seen in calibration that exceed it and will saturate."""
     if not isinstance(scheme, Fixed):
         return ()
     lo, hi = (scheme.step * end for end in dtypes.int_range(scheme.dtype))
@@ -136,7 +138,7 @@ def check_constants(program: Program) -> None:
 
 
 def is_wide(scheme: Scheme) -> bool:
-    """Activations have too many bits to index a table."""
+    """Whether activations have too many bits to index a table."""
     return (dtypes.int_width(scheme.dtype) or (True, 0))[1] > MAX_BITS
 
 
@@ -158,8 +160,10 @@ def table_inputs(program: Program, wide: bool) -> dict[Operation, SSAValue]:
 
 @dataclass(frozen=True)
 class _Placement:
-    """`tables`: of the program before any pair is placed, as `table_inputs` gives them; `floats`: ops that stay as they
-    are, `scores`."""
+    """Decides where pairs go.
+
+    `tables`: from `table_inputs`, before any pair is placed. `floats`: ops that stay float (`scores`).
+    """
 
     program: Program
     scheme: Scheme
@@ -181,7 +185,7 @@ class _Placement:
         return value if operation is None else self.tables.get(operation, value)
 
     def supported(self, operation: Operation) -> bool:
-        """Can be integer arithmetic once its operands are quantized."""
+        """Whether the op can be integer arithmetic once its operands are quantized."""
         op = spec(operation)
         if operation in self.floats:
             return False
@@ -196,7 +200,7 @@ class _Placement:
         return integer_form(operation) == "sum" or self.tabled(operation)
 
     def follows(self, operation: Operation | None) -> bool:
-        """Quantize can climb over it."""
+        """Whether quantize can move up through the op."""
         return is_monotone(operation) and not self.tabled(operation) and operation not in self.floats
 
     def values_to_quantize(self) -> dict[SSAValue, bool]:
@@ -235,22 +239,22 @@ class _Placement:
         return wanted
 
     def keeps_sums(self, value: SSAValue) -> bool:
-        """No integer arithmetic reads `value`, and a layer's sums give it exactly: narrowing them would only lose
-        bits."""
+        """Whether `value` should keep the accumulator's width: a layer computes it exactly, and no integer arithmetic
+        reads it."""
         operation = owner(value)
         while isinstance(operation, level1.TensorOp) and (operation.spec.is_view or isinstance(operation.op, Relu)):
             operation = owner(operation.operands[0])
         return isinstance(self.scheme, Int8) and integer_form(operation) == "layer"
 
     def inside_table(self, value: SSAValue) -> bool:
-        """A table computes `value` and only that same table reads it."""
+        """Whether a table computes `value` and only the same table reads it."""
         source = self.source(value)
         if source is value:
             return False
         return all(self.tabled(u) and self.source(u.results[0]) is source for u in users(value))
 
     def computes(self, value: SSAValue) -> bool:
-        """Integer arithmetic makes `value`."""
+        """Whether integer arithmetic produces `value`."""
         operation = owner(value)
         if operation is None:
             return False
@@ -259,7 +263,7 @@ class _Placement:
         return self.supported(operation)
 
     def consumes(self, operation: Operation, value: SSAValue) -> bool:
-        """Integer arithmetic reads `value`."""
+        """Whether `operation` is integer arithmetic that reads `value`."""
         if self.follows(operation):
             return any(self.consumes(u, operation.results[0]) for u in users(operation.results[0]))
         return self.supported(operation)
@@ -285,7 +289,7 @@ class _Placement:
         return scheme.inner(any(map(self.tabled, readers))) if inner else scheme.bits
 
     def maker(self, value: SSAValue) -> Operation | None:
-        """What makes `value`, looked at through what only moves it."""
+        """The op that produces `value`, seen through ops that only move elements."""
         operation = owner(value)
         while operation is not None and keeps_range(operation) and not self.tabled(operation):
             operation = owner(operation.operands[0])
@@ -295,7 +299,7 @@ class _Placement:
         return self.tabled(operation) or integer_form(operation) == "arithmetic"
 
     def readers(self, value: SSAValue) -> Iterator[Operation]:
-        """What reads `value`, looked at through what only moves it."""
+        """The ops that read `value`, seen through ops that only move elements."""
         for user in users(value):
             if self.follows(user):
                 yield from self.readers(user.results[0])
@@ -303,8 +307,7 @@ class _Placement:
                 yield user
 
     def place(self, value: SSAValue, quantized: bool) -> None:
-        """quantize and dequantize after `value`, if it is to be `quantized`; tables of wide schemes read a narrower
-        copy."""
+        """As `quantize`, and also says where each value was quantized."""
         readers = list(value.uses)
         block = self.program.block
         operation = owner(value)

@@ -1,9 +1,9 @@
-"""`rescale` parameters from real numbers: y = round(x · ratio + offset) in integers, with a bound of the error.
+"""Parameters of `rescale` from real numbers: y = round(x · ratio + offset) in integers, with a bounded error.
 
-Scales are f32 numbers, so a ratio of them is off by some 2^-24 of itself, and a tie of the exact ratio isn't one of the
-stored one. A number that lies as near to a fraction with a small denominator is taken for it: x · 0.3 then has the ties
-that an f32 computation has, too. What a fixed-point multiplier still loses is bounded, for every input that doesn't
-saturate, by `allowed`.
+Scales are f32 numbers, so their ratio has a relative error of about 2^-24, and ties of the exact ratio aren't ties of
+the stored one. A number very near to a fraction with a small denominator is therefore replaced by that fraction: x ·
+0.3 then has the same ties as in f32. The remaining error of the fixed-point multiplier is at most `allowed` for every
+input that doesn't saturate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DEAD = Fraction(1, 1 << 12)  # steps that a channel can make at most and be take
 
 @dataclass(frozen=True)
 class Exact:
-    """A real number as a fraction. `meant`: it is one that scales were rounded from, not just their bits."""
+    """A real number as a fraction. `meant`: the fraction that scales were rounded from, not just the bits of the
+    scales."""
 
     value: Fraction
     meant: bool
@@ -64,13 +65,13 @@ def requantize(
     rounding: str = "half_even",
     offsets: Sequence[float] = (0.0,),
 ) -> tuple[Rescale, ...]:
-    """Rescales, one after another (mostly one), that make `dtype` of a `kind` tensor:
-    saturate(round((x - input_zp) · ratio + offset) + output_zp), ratios and offsets one each, or one per channel along
-    `axis`, finite, of any sign.
+    """Rescales, applied one after another (mostly one), that convert a `kind` tensor to `dtype`: saturate(round((x -
+    input_zp) · ratio + offset) + output_zp).
 
-    One shift serves all channels where that is precise enough, else each has its own; sums too wide for a precise
-    multiplier lose bits first that can't matter. Factors of two common to all parameters are taken out, which changes
-    no result and makes powers of two plain shifts. Raises Unsupported, naming `layer`, where nothing is precise enough.
+    Ratios and offsets are one each, or one per channel along `axis`; finite, of any sign. One shift serves all channels
+    if that is precise enough, else each channel has its own. If a sum is too wide for a precise multiplier, it first
+    loses bits that can't matter. Common factors of two are removed from all parameters, which changes no result and
+    turns powers of two into plain shifts. Raises Unsupported, naming `layer`, if nothing is precise enough.
     """
     for number in (*ratios, *offsets):
         if not math.isfinite(number):
@@ -110,7 +111,7 @@ def requantize(
 
 
 def allowed(span: int) -> Fraction:
-    """The largest error in steps of a result that goes up to `span` on either side."""
+    """The largest permitted error, in steps of a result that ranges over ±span."""
     return max(ERROR, span * FINE)
 
 
@@ -149,7 +150,7 @@ class Channel:
         return min(self.reach, Fraction(math.floor((self.span + abs(self.offset)) / abs(self.ratio))))
 
     def error(self, multiplier: int, shift: int, offset: int) -> Fraction:
-        """Bound of what the parameters lose, in steps of the result."""
+        """An upper bound of the error that the parameters cause, in steps of the result."""
         unit = 1 << shift
         return abs(Fraction(multiplier, unit) - self.ratio) * self.relevant + abs(Fraction(offset, unit) - self.offset)
 
@@ -162,7 +163,7 @@ class Channel:
         return -1, max(min(math.floor(self.offset / -self.ratio), reach + 1), -reach - 1)
 
     def shift(self) -> int:
-        """The largest with which the multiplier has no more than MULTIPLIER_BITS."""
+        """The largest shift for which the multiplier has at most MULTIPLIER_BITS bits."""
         size = abs(self.ratio)
         if not size:
             return MULTIPLIER_BITS

@@ -1,8 +1,8 @@
-"""Whether calibration data has the scale that a model was trained for. Ranges from pixels of 0 to 255 where it takes 0
-to 1 look like any others; what the first layers make of them does not.
+"""Checks whether calibration data have the scale that a model was trained for.
 
-Two witnesses: batch norms, which know mean and deviation of what came to them in training, and the products of the
-first layers, which are neither in the hundreds nor in the hundredths in networks that work.
+Pixels of 0 to 255 for a model that expects 0 to 1 give ranges that look normal, but the first layers' results don't.
+Two things are checked: batch norms know mean and deviation of their inputs in training; and in working networks the
+first layers' products are neither in the hundreds nor in the hundredths.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Scale:
                 self._products.setdefault(value, _Seen()).add((values[value] - bias).reshape(1, 1, -1))
 
     def doubts(self) -> tuple[str, ...]:
-        """What looks wrong, for people; the batch norms' word counts more."""
+        """What looks wrong, in words; findings from batch norms take precedence."""
         for value, seen in self._seen.items():
             ratio = seen.deviation / self._norms[value]
             if not 1 / FACTOR <= ratio <= FACTOR:

@@ -1,10 +1,10 @@
-"""What stays float before a softmax: the scaling and masking of scores.
+"""Ops that stay float before a softmax: scaling and masking of attention scores.
 
 before: %1 = mat_mul %q, %k; %2 = mul %1, 0.25; %3 = add %2, %mask; %4 = softmax %3
 after quantization: %1 from integers, %2 … %4 on floats, as the softmax is
 
-A mask holds -1e4, -1e9 or -infinity for "not at all". On a grid that reaches that far, all scores would be one number;
-and the softmax computes with floats anyway.
+A mask holds -1e4, -1e9 or -infinity for excluded positions. On a grid that reaches that far, all scores would be one
+number; and the softmax computes with floats anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cuvil_hw.passes.edit import users
 
 
 def scores(program: Program) -> frozenset[Operation]:
-    """The ops that only compute what a softmax takes, directly or with each other, and what is compared with it."""
+    """The ops that only compute inputs of a softmax, directly or through each other, and what is compared with them."""
     found: set[Operation] = set()
     tests: set[Operation] = set()  # comparisons, and extremes that only these read: "is a whole row masked?"
     for operation in reversed(list(program.block.ops)):
