@@ -1,4 +1,4 @@
-"""Real architectures (tests/conformance/zoo) on the CPU target against eager PyTorch, within the bound that
+"""Real architectures (tests/support/zoo) on the CPU target against eager PyTorch, within the bound that
 docs/numerics.md states for whole networks. Compile times are printed: pytest -rP."""
 
 from __future__ import annotations
