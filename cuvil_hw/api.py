@@ -128,7 +128,8 @@ def compile(
     """
     needs_python("compile a model")
     check_arguments(name=name, shapes=shapes, constraints=constraints, constants=constants, state=state,
-                    max_trips=max_trips, opt_level=opt_level, interface=interface, progress=progress)  # fmt: skip
+                    max_trips=max_trips, opt_level=opt_level, interface=interface, progress=progress,
+                    dump=dump)  # fmt: skip
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
     adapter = adapter_for(profile, interface)

@@ -6,6 +6,7 @@ Whether values fit a model or target (input names, extents, levels, interfaces) 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cuvil_hw.errors import CuvilError
@@ -28,6 +29,7 @@ def check_arguments(
     interface: Any = None,
     progress: Any = None,
     done: Any = None,
+    dump: Any = None,
 ) -> None:
     """Raises CuvilError for the first argument of a wrong type. The names are those of `compile`; left-out ones aren't
     checked."""
@@ -42,6 +44,8 @@ def check_arguments(
     check_level(opt_level)
     if interface is not None and not isinstance(interface, str):
         raise CuvilError(f"interface is {_kind(interface)}, expected a name such as 'hw', 'sim' or 'null'")
+    if dump is not None and not isinstance(dump, str | Path):
+        raise CuvilError(f"dump is {_kind(dump)}, expected the path of a folder")
     for argument, value in (("progress", progress), ("done", done)):
         if value is not None and not callable(value):
             raise CuvilError(f"{argument} is {_kind(value)}, expected a function")

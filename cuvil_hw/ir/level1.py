@@ -250,7 +250,8 @@ def const_handle(digest: str, type: TensorType, loc: str = "") -> ConstOp:
 def const_splat(value: float | int | bool, type: TensorType) -> ConstOp:
     """A constant whose elements are all `value`."""
     if dtypes.is_float(type.dtype):
-        attr: Attribute = FloatAttr(float(np.asarray(value, dtypes.to_numpy(type.dtype))), f64)
+        with np.errstate(over="ignore"):
+            attr: Attribute = FloatAttr(float(dtypes.numbers(dtypes.convert(value, type.dtype))), f64)
     else:
         attr = IntegerAttr(int(value), i64)
     return ConstOp(result_types=[[to_mlir(type)]], properties={"splat": attr})

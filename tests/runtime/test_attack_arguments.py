@@ -82,6 +82,7 @@ KINDS = [
     ({"opt_level": [2]}, r"opt_level is \[2\]; there are 0"),
     ({"interface": ["null"]}, "interface is a list, expected a name such as"),
     ({"progress": "yes"}, "progress is a str, expected a function"),
+    ({"dump": 5}, "dump is an int, expected the path of a folder"),
 ]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from cuvil_hw import ops
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
@@ -25,7 +25,6 @@ from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, from_dat
 from cuvil_hw.ir import level1
 from cuvil_hw.types import TensorType
 
-_LIKE = 64  # operations that two masks may be away from what they share
 INDEX, PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index_put.default")
 _POSITIONS = ("aten.nonzero.default", "aten.argwhere.default")
 _SELECTS = ("aten.masked_select.default", *_POSITIONS)
@@ -200,17 +199,27 @@ def one_mask(e: Emitter, values: Sequence[Packed]) -> Packed:
     return values[0]
 
 
-def same(a: SSAValue, b: SSAValue, depth: int = _LIKE) -> bool:
+def same(a: SSAValue, b: SSAValue) -> bool:
     """Whether two values are one, or are computed alike from values that are."""
-    if a is b:
-        return True
-    one, other = a.owner, b.owner
-    if depth == 0 or not isinstance(one, Operation) or not isinstance(other, Operation) or a.index != b.index:  # type: ignore[attr-defined]
+    waiting, seen = [(a, b)], set()
+    while waiting:
+        pair = x, y = waiting.pop()
+        if x is y or pair in seen:
+            continue
+        seen.add(pair)
+        if not _alike(x, y):
+            return False
+        waiting += zip(x.owner.operands, y.owner.operands, strict=True)  # type: ignore[union-attr]
+    return True
+
+
+def _alike(a: SSAValue, b: SSAValue) -> bool:
+    """Whether two values are the same result of the same operation, whatever its operands are."""
+    if not isinstance(a, OpResult) or not isinstance(b, OpResult) or a.index != b.index:
         return False
-    if type(one) is not type(other) or one.properties != other.properties or one.regions:
-        return False
-    pairs = zip(one.operands, other.operands, strict=False)
-    return len(one.operands) == len(other.operands) and all(same(x, y, depth - 1) for x, y in pairs)
+    one, other = a.op, b.op
+    equal = type(one) is type(other) and one.properties == other.properties and not one.regions
+    return equal and len(one.operands) == len(other.operands)
 
 
 _OF_LAYOUT = {"aten.sym_size.int", "aten.sym_storage_offset.default", "aten.sym_numel.default"}

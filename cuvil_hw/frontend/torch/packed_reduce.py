@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import dtypes, ops
+from cuvil_hw.frontend.torch.aten.complex import held_types
 from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of
 from cuvil_hw.frontend.torch.packed import (
     SCALAR,
@@ -77,12 +78,22 @@ def _reduced(e: Emitter, target: Any, x: Packed, made: Any, args: Sequence[Any])
         if not label.endswith(".dim"):
             return result(_end(kind.dtype, _EXTREMES[label]))
         return result(_end(kind.dtype, _EXTREMES[label]), f"aten.a{name}.default"), None  # positions aren't known
-    summed = result(0, _TOTALS.get(label, label))
-    if ".mean." not in label:
-        return summed
+    if label in _TOTALS:
+        return _mean(e, target, x, fakes, args)
+    return result(0)
+
+
+def _mean(e: Emitter, target: Any, x: Packed, made: torch.Tensor, args: Sequence[Any]) -> Value:
+    """Summed and divided in the type that the result's arithmetic is done in: a sum may leave the range of f16."""
+    label, kind, dtype = str(target), e.type(x.full), held_types(made)[0].dtype
+    work = dtypes.record(dtype).work
+    wide = Packed(e.cast(x.full, work), x.mask, x.loc, x.axis)
+    fake = torch.empty(made.shape, dtype=getattr(torch, dtypes.record(work).torch), device="meta")
+    given = [*args[1:-1], None]  # the last is the dtype, which `wide` has
+    summed = converted(e, _TOTALS[label], [filled(e, wide, 0), *given], fake)
     each = math.prod(kind.shape[a] for a in _axes(target, args, kind.rank) if a != x.axis)
     number = e.op(ops.Mul(), count(e, x.mask), e.splat(each, SCALAR))
-    return e.op(ops.Div(), summed, e.operand(number, e.type(summed)))
+    return e.cast(e.op(ops.Div(), summed, e.operand(number, e.type(summed))), dtype)
 
 
 def _end(dtype: str, end: int) -> float | int | bool:
