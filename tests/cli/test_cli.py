@@ -276,7 +276,8 @@ def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 def test_opt_lists_passes(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(cuvil(capsys, "opt", "--list", "--json")[1])
     assert all(listed["passes"].values())
-    assert {p for steps in listed["pipelines"].values() for p in steps} <= set(listed["passes"])
+    used = {p.partition("{")[0] for steps in listed["pipelines"].values() for p in steps}
+    assert used <= set(listed["passes"])
     assert "integerize" in cuvil(capsys, "opt", "--list")[1]
 
 

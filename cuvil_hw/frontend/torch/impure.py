@@ -67,6 +67,8 @@ def watched(module: torch.nn.Module) -> Iterator[None]:
 def unwatched(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The result of one of torch's functions; what happens inside is torch's, and not looked at. (Operators of higher
     order call the model's own code again.)"""
+    if torch.compiler.is_dynamo_compiling():  # the body of a torch.cond: Dynamo follows no profile
+        return function(*args, **kwargs)
     watching = sys.getprofile()
     if not isinstance(watching, FunctionType) or isinstance(function, torch._ops.HigherOrderOperator):
         return function(*args, **kwargs)
