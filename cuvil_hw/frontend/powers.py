@@ -22,7 +22,7 @@ class Emits(Protocol[Made]):
 
 
 def fixed_power(e: Emits[V], x: V, exponent: int, kind: TensorType) -> V:
-    """x^exponent for a known exponent ≥ 0, by squaring. `kind`: of x and of the result."""
+    """x^exponent for a known exponent ≥ 0, by repeated squaring. `kind`: type of x and of the result."""
     result: V | None = None
     while exponent:
         if exponent & 1:
@@ -33,8 +33,8 @@ def fixed_power(e: Emits[V], x: V, exponent: int, kind: TensorType) -> V:
 
 
 def power(e: Emits[V], x: V, n: V, kind: TensorType, base: int | None = None) -> V:
-    """x^n, all of `kind`. A negative n gives what is left of 1/x^-n as PyTorch has it: 1 for 1, ±1 for -1, 0 for all
-    others, 0 too. `base`: x's elements, where they all are one known number."""
+    """x^n, all of type `kind`. A negative n gives PyTorch's result: 1 for x = 1, ±1 for x = -1, 0 for all others, 0
+    included. `base`: the value of all elements of x, if they are one known number."""
     shifts = base is not None and base > 0 and base & (base - 1) == 0
     made = _shifted(e, base, n, kind) if base is not None and shifts else _product(e, x, n, kind)
     return made if kind.dtype[0] == "u" else _negative_too(e, x, n, made, kind)

@@ -1,6 +1,6 @@
 """Converters of ONNX Runtime's fused attention: Attention, MultiHeadAttention, QAttention.
 
-What keeps keys and values of earlier calls is refused.
+Variants that cache keys and values of earlier calls are refused.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def heads(n: Node, x: Value, count: int) -> Value:
 
 
 def masked(n: Node, mask: Value, batch: int, steps: int, total: int, like: Value) -> Value:
-    """What is added to scores (B, H, S, T): `mask_filter_value` where the mask, in one of its forms, is 0: (B,)
-    lengths, (B, T) or (B, S, T)."""
+    """The mask as a term to add to scores (B, H, S, T): `mask_filter_value` where the mask is 0. Forms of the mask:
+    (B,) lengths, (B, T) or (B, S, T)."""
     shape = mask.shape
     if shape == (batch,):
         place = n.expand(n.const(np.arange(total)[None], "i32"), (batch, total))

@@ -1,5 +1,5 @@
-"""bfloat16: a node is computed in f32 and its results are rounded once, but for what only moves elements, or is one op
-of level1, which does the same by itself and leaves weights as they are."""
+"""bfloat16: a node is computed in f32 and its results are rounded once. Exceptions: nodes that only move elements, and
+nodes that are one level1 op, which rounds by itself and leaves weights in bf16."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NATIVE = frozenset(
 
 
 def convert(n: Node, version: int, converter: Converter) -> Result:
-    """The node's results by its converter. Raises as that does."""
+    """The node's results by its converter. Raises what the converter raises."""
     if not any(v is not None and v.dtype == "bf16" for v in n.inputs) or _native(n):
         return converter(n, version)
     wide = tuple(cast_to(n, v, "f32") if v is not None and v.dtype == "bf16" else v for v in n.inputs)

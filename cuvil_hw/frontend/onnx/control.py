@@ -1,7 +1,6 @@
-"""If, Loop and Scan: branches taken or selected, loops unrolled.
+"""If, Loop and Scan: branches are taken or selected, loops unrolled.
 
-Level1 has static shapes and no jumps: shapes that depend on values are refused, and loops that end by values need a
-bound.
+Level1 has static shapes and no jumps. Shapes that depend on values are refused; loops that end by values need a bound.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ def graph(n: Node, name: str) -> onnx.GraphProto:
 
 
 def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
-    """The branch of a known condition; else both branches and a choice between their results, which must have equal
-    shapes."""
+    """If the condition is known, its branch; else both branches and a selection between their results, which must have
+    equal shapes."""
     if n[0].type.size != 1:
         n.refuse(f"a condition of shape {n[0].shape}; one value expected")
     branches = {name: graph(n, f"{name}_branch") for name in ("then", "else")}
@@ -61,10 +60,11 @@ def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
 
 
 def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
-    """Unrolled: exactly where trip count and conditions are known at import; else up to a bound, the results of the
-    last step that counts being chosen, and a guard that the loop has ended by then.
+    """The loop, unrolled. Exact if trip count and conditions are known at import. Otherwise unrolled up to a bound: the
+    results of the last iteration that counts are selected, and a guard checks that the loop has ended by then.
 
-    Each step works on what the one before computed, whether that counts or not, so that counters stay known."""
+    Each iteration computes from the one before, whether that counts or not, so that counters stay known.
+    """
     body = graph(n, "body")
     trips, going_on = n.get(0), n.get(1)
     state = results = [n[i] for i in range(2, len(n.inputs))]
@@ -104,7 +104,7 @@ def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
 
 
 def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> bool | Value:
-    """Whether the loop takes this step."""
+    """The condition that the loop takes this iteration."""
     asked: list[Value] = []
     for value, what in ((trips, "trip count"), (going_on, "condition")):
         if value is None:
@@ -122,7 +122,7 @@ def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> b
 
 
 def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
-    """Most steps to unroll; None where a known trip count ends the loop."""
+    """The largest number of iterations to unroll; None if a known trip count ends the loop."""
     if scope.max_trips is not None:
         return scope.max_trips
     if trips is None or trips.array is None or trips.array.item() > MOST_STEPS:
@@ -135,7 +135,7 @@ def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
 
 @contextmanager
 def counting(n: Node, condition: Value | None) -> Iterator[None]:
-    """What is emitted meanwhile counts only where the condition, of shape (), is true."""
+    """Inside this context, guards only count where the condition, of shape (), is true."""
     if condition is None:
         yield
     else:

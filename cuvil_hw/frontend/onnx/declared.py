@@ -1,4 +1,4 @@
-"""Shapes that an ONNX file states beside those that its operators give."""
+"""Compares the shapes stated in an ONNX file with those that its operators give."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cuvil_hw.frontend.onnx.node import DTYPES, Value, element_name
 def contradictions(
     graph: onnx.GraphProto, values: Mapping[str, Value | None], batch: tuple[int, int] | None = None
 ) -> tuple[str, ...]:
-    """In words, every output and intermediate value whose stated shape or element type isn't what its operator gives.
-    `batch`: the leading extent that the file fixes, and the one that the caller gave instead.
+    """Every output and intermediate value whose stated shape or element type differs from what its operator gives, in
+    words. `batch`: (the leading extent fixed in the file, the one that the caller gave instead).
 
-    Exporters leave stale statements behind, and no runtime needs them; but a reader believes them.
+    Exporters leave outdated statements behind. No runtime needs them, but readers believe them.
     """
     found = []
     for info in [*graph.output, *graph.value_info]:
@@ -39,8 +39,8 @@ def contradictions(
 
 
 def check_batch(graph: onnx.GraphProto, values: Mapping[str, Value | None], batch: tuple[int, int], name: str) -> None:
-    """Raises CuvilError for an output that keeps the file's leading extent where the caller gave another: an operator
-    has it as a constant."""
+    """Raises CuvilError for an output that keeps the file's leading extent although the caller gave another one: an
+    operator has it as a constant."""
     for info in graph.output:
         value, dims = values.get(info.name), info.type.tensor_type.shape.dim
         if value is None or not dims or not dims[0].HasField("dim_value") or dims[0].dim_value != batch[0]:

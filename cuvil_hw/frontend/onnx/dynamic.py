@@ -1,6 +1,8 @@
-"""Converters of integer products, and of dynamic quantization: scale and zero point follow from the data of each call.
+"""Converters of integer products, and of dynamic quantization, where scale and zero point depend on the data of each
+call.
 
-A zero point that is known at import is an attribute of the product; any other is subtracted first, in one bit more.
+A zero point that is known at import becomes an attribute of the product; any other is subtracted first, with one more
+bit.
 """
 
 from __future__ import annotations
@@ -79,8 +81,8 @@ def matmul_integer_to_float(n: Node, version: int) -> Value:
 
 
 def quantized_by_range(n: Node, x: Value) -> tuple[Value, Value, Value]:
-    """(u8, scale, zero point): the range of x and zero is that of u8. All zeros have the scale 1, as in ONNX Runtime,
-    where ONNX's own text has 0."""
+    """(u8 values, scale, zero point): the range of x, extended to contain 0, is mapped to the range of u8. If x is all
+    zeros, the scale is 1 as in ONNX Runtime; the ONNX specification says 0."""
     zero = n.const(0, x.dtype)
     axes = tuple(range(x.rank))
     lo = n.emit(e.Minimum(), n.emit(e.ReduceMin(axes, False), x), zero)

@@ -19,8 +19,8 @@ from cuvil_hw.runtime.inputs import is_tensor
 def example_shapes(
     model: str | Path | onnx.ModelProto, example_inputs: Any, constants: Iterable[str]
 ) -> dict[str, tuple[int, ...]]:
-    """By input name. `example_inputs`: an array, one for each input in the file's order, or arrays by name; those named
-    in `constants` are left out. Raises InputError for another number, unknown names and element types that are of
+    """Shapes by input name. `example_inputs`: an array, one array per input in the file's order, or arrays by name;
+    inputs named in `constants` are left out. Raises InputError for a wrong number, unknown names, and element types of
     another kind."""
     proto, title = read(model)
     given = {i.name for i in proto.graph.initializer} | set(constants)

@@ -1,6 +1,6 @@
-"""Weights that an ONNX file keeps in other files, beside it or beside what it is a link to.
+"""Reads weights that an ONNX file keeps in other files, in its own folder or in the folder that it links to.
 
-The file says where: whatever stands in its fields is checked before a byte is read.
+The ONNX file names them, so its fields are checked before a byte is read.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
 
 
 def _file(path: Path, location: str, what: str) -> Path:
-    """The file at `location`, which is a plain relative path, and no way out of the model's folder.
+    """The file at `location`: a plain relative path that doesn't leave the model's folder.
 
-    Links count as what they lead to, and may lead to where the model's own link leads: in the cache of a model hub,
-    `snapshots/REVISION/` holds links into `blobs/`. ONNX Runtime draws the line there, too."""
+    Links are resolved first. They may lead to the folder that the model's own link leads to: in the cache of a model
+    hub, `snapshots/REVISION/` holds links into `blobs/`. ONNX Runtime has the same rule.
+    """
     parts = PurePosixPath(location).parts
     if not location or "\0" in location or location.startswith("/") or ".." in parts:
         raise CuvilError(f"{what} points outside the model's folder: {location!r}")
@@ -75,7 +76,8 @@ def _number(text: str, key: str, what: str) -> int | None:
 
 
 def _bytes(tensor: TensorProto) -> int | None:
-    """What the shape takes; None for an element type of unknown size, which the importer refuses later."""
+    """The number of bytes of the tensor's shape; None for an element type of unknown size, which the importer refuses
+    later."""
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except (KeyError, ValueError, TypeError):

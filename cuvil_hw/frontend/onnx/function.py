@@ -16,7 +16,7 @@ _ELEMENT = {dtype: code for code, dtype in DTYPES.items()}
 
 @cache
 def missing(op_type: str, version: int) -> str | None:
-    """Why ONNX's own domain has no such operator at this opset; None when it has."""
+    """Why ONNX's own domain has no such operator at this opset; None if it has one."""
     if defs.has(op_type, version, ""):
         return None
     since = [s.since_version for s in defs.get_all_schemas_with_history() if s.name == op_type and not s.domain]

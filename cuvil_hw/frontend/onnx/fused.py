@@ -1,5 +1,5 @@
-"""Converters of what ONNX Runtime's optimizer makes of several operators: activations inside layers, sums inside
-normalisations, embeddings."""
+"""Converters of operators that ONNX Runtime's optimizer fuses: activations inside layers, sums inside normalisations,
+embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cuvil_hw.frontend.onnx.window import conv_value
 
 
 def activated(n: Node, y: Value, parameters: Sequence[float | None]) -> Value:
-    """y through the activation that the node names, with its parameters or, where there are none, their defaults."""
+    """y after the activation that the node names, with the node's parameters, or their defaults."""
     name = n.attr("activation", "")
 
     def number(i: int, default: float) -> float:

@@ -38,7 +38,7 @@ _DAMAGE = (ArithmeticError, ValueError, TypeError, LookupError, AttributeError, 
 
 
 class _Follows(Exception):
-    """A graph inside a node uses a value from outside that was refused, as is already said there."""
+    """Raised when a graph inside a node uses an outside value that was refused; the refusal is already reported."""
 
 
 def load_onnx(
@@ -48,16 +48,20 @@ def load_onnx(
     constants: Mapping[str, Any] | None = None,
     max_trips: int | None = None,
 ) -> Program:
-    """A level1 program with the meaning of an ONNX model (any opset; before 7 it is converted first).
+    """Import an ONNX model as a level1 program. Any opset; models before opset 7 are converted first.
 
-    `model`: path of an .onnx file (weights in external files beside it are read) or a ModelProto. `shapes`: static
-    shapes by input name, for inputs whose shape the file leaves open; a leading dimension that the file fixes may be
-    another, and one that nobody gives becomes 1, which `notes["assumed"]` says. Inputs with an initializer become
-    constants, and so do those for which `constants` gives a number or an array. `max_trips`: bound of loops whose end
-    depends on values.
+    Args:
+        model: path of an .onnx file (weights in external files are read too), or a ModelProto.
+        shapes: static shapes by input name, for inputs whose shape the file leaves open. The leading dimension may
+            differ from the file's. An open leading dimension that isn't given becomes 1, and `notes["assumed"]` says
+            so.
+        constants: a number or array by input name; these inputs become constants, like inputs with an initializer.
+        max_trips: number of iterations compiled for loops whose end depends on values.
 
-    Raises Unsupported, listing every operator, attribute and element type that can't be compiled, with counts and node
-    names; CuvilError for a file that is missing, damaged or invalid, and for shapes that are unknown or contradictory.
+    Raises:
+        Unsupported: lists every operator, attribute and element type that can't be compiled, with counts and node
+            names.
+        CuvilError: the file is missing, damaged or invalid; shapes are unknown or contradictory.
     """
     proto, name = read(model)
     title = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or "model"
@@ -108,7 +112,7 @@ def _array(name: str, given: Any) -> np.ndarray[Any, Any]:
 
 
 def _convert_graph(graph: onnx.GraphProto, scope: Scope) -> None:
-    """Convert the nodes that the outputs of a graph, or of the branch of an If, depend on."""
+    """Convert the nodes on which the outputs of a graph depend; also used for branches of an If and bodies of loops."""
     _read_initializers(graph, scope.values, scope.refusals, scope.name)
     nodes, used = _needed(graph)
     for node in nodes:
@@ -136,7 +140,7 @@ def _read_initializers(graph: onnx.GraphProto, values: dict[str, Value | None], 
 
 
 def _names_read(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, those that its subgraphs take from outside included."""
+    """The names that a node reads, including those that its subgraphs read from outside."""
     names = {i for i in node.input if i}
     for a in node.attribute:
         for inner in ([a.g] if a.HasField("g") else []) + list(a.graphs):
@@ -156,7 +160,7 @@ def _needed(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], set[str]]:
 
 
 def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Value | None] | None:
-    """Results of one node; None when it was refused or follows from something refused."""
+    """The results of one node; None if it was refused, or depends on something refused."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version, emitter = scope.versions.get(domain, 0), scope.emitter
     op_type = visible(f"{domain}.{node.op_type}" if domain else node.op_type)
@@ -207,7 +211,7 @@ def _known(node: onnx.NodeProto, domain: str) -> bool:
 
 
 def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
-    """By a converter, as control flow, or by the body that ONNX defines the operator with."""
+    """The results by a converter, as control flow, or by expanding ONNX's own definition of the operator."""
     op_type = n.proto.op_type
     if (registered := for_onnx(domain, op_type)) is not None:
         return custom.convert(n, registered, version)
@@ -282,10 +286,12 @@ def _fold(
 
 
 def _inferred(node: onnx.NodeProto, scope: Scope) -> dict[str, TensorType]:
-    """Static types of a refused node's outputs by ONNX's own inference, for the checks after it; empty where it fails.
+    """Static types of a refused node's outputs by ONNX's own shape inference, so that later nodes can be checked; empty
+    if it fails.
 
-    That inference is native code, which reads outside its arrays for attributes such as a negative `batch_dims`: it
-    sees one node at a time, and none with a graph or with a number that is no extent and no axis from the front."""
+    That inference is native code, which reads outside its arrays for attributes such as a negative `batch_dims`. It is
+    therefore given one node at a time, without graphs and without numbers that are no extent or non-negative axis.
+    """
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = scope.versions.get(domain, 0)
     numbers = [i for a in node.attribute for i in (a.i, *a.ints)]
@@ -314,7 +320,7 @@ def _inferred(node: onnx.NodeProto, scope: Scope) -> dict[str, TensorType]:
 
 
 def _drop_unused(program: Program) -> None:
-    """Erase ops whose results nobody reads: shape arithmetic leaves them behind."""
+    """Erase ops whose results nobody reads, such as shape arithmetic."""
     for operation in reversed(list(program.block.ops)):
         pure = isinstance(operation, level1.TensorOp | level1.ConstOp)
         if pure and all(r.first_use is None for r in operation.results):

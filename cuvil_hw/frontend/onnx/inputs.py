@@ -1,4 +1,4 @@
-"""Static types of a model's inputs: what the file says, what the caller says, else a batch of 1."""
+"""Static types of a model's inputs, from the file and the caller; an open batch is taken as 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def input_types(
     shapes: Mapping[str, Sequence[int]],
     constants: Mapping[str, Array],
 ) -> tuple[tuple[tuple[str, TensorType], ...], tuple[str, ...]]:
-    """((input name, type), …) and what had to be assumed, in words.
+    """((input name, type), …), and a list of assumptions in words.
 
     Inputs that have an initializer are constants and not listed. `shapes` gives whole shapes by input name, and so do
     the arrays of `constants`; a named dimension that they fix holds for every input. Raises CuvilError when a dimension
@@ -76,8 +76,8 @@ def input_types(
 def other_batch(
     graph: onnx.GraphProto, types: Sequence[tuple[str, TensorType]], shapes: Mapping[str, Sequence[int]], name: str
 ) -> tuple[int, int] | None:
-    """(leading extent that the file fixes, the caller's) where they differ. Raises CuvilError when an input of the same
-    fixed extent is left behind, or extents differ."""
+    """(leading extent in the file, the caller's) if they differ. Raises CuvilError if another input with the file's
+    extent keeps it, or if the caller's extents differ from one another."""
     declared = {i.name: dims[0] for i in graph.input if (dims := _dims(i))}
     changed = {n: (old, t.shape[0]) for n, t in types if isinstance(old := declared.get(n), int) and old != t.shape[0]}
     if not changed:
@@ -97,8 +97,8 @@ def other_batch(
 def known_inputs(
     types: Sequence[tuple[str, TensorType]], constants: Mapping[str, Array], name: str
 ) -> dict[str, Array]:
-    """The arrays of `constants` in the containers of their inputs' dtypes. Floats are rounded; all other numbers must
-    be values of the dtype. Raises CuvilError."""
+    """The arrays of `constants` in the containers of their inputs' dtypes. Floats are rounded; other numbers must be
+    exact in the dtype. Raises CuvilError."""
     found = {}
     for input_name, kind in types:
         if input_name not in constants:
@@ -138,7 +138,7 @@ def _element_types(infos: Sequence[onnx.ValueInfoProto], name: str) -> dict[str,
 
 
 def _dims(info: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
-    """None: the file doesn't even say the rank."""
+    """The extents in the file; None if it doesn't even state the rank."""
     if not info.type.tensor_type.HasField("shape"):
         return None
     dims: list[Dim] = []
@@ -154,8 +154,8 @@ def _dims(info: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
 def _merge(
     input_name: str, dims: Sequence[Dim] | None, given: Sequence[int], symbols: dict[str, int], what: str, batch: bool
 ) -> list[Dim]:
-    """The caller's shape, checked against the file's; binds named dimensions. `batch`: the leading extent may be
-    another than the one that the file fixes."""
+    """The caller's shape, checked against the file's; binds named dimensions. `batch`: the leading extent may differ
+    from the file's."""
     try:
         shape = [g if isinstance(g, int) else index(g) for g in given]  # index() would lose what a Size is
     except TypeError:

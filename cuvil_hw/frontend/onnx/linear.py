@@ -50,7 +50,7 @@ def accumulator(x: Value) -> str:
 
 
 def whole(n: Node, y: Value, x: Value) -> Value:
-    """The sums `y` of products of x in the type that they have in ONNX."""
+    """The sums `y` of products of x, in the type that ONNX gives them."""
     return cast_to(n, y, x.dtype) if y.dtype == "i64" else y
 
 

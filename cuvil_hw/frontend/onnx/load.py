@@ -1,4 +1,4 @@
-"""Reading ONNX files: every way in which one can be wrong gives a CuvilError that names the file."""
+"""Reads ONNX files; whatever is wrong with one gives a CuvilError that names the file."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def _check(model: onnx.ModelProto, name: str) -> None:
 
 
 def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without four things that the checker rejects though they do no harm, or the importer says more of them:
-    ends without a type, GroupNormalization-18, which a later ONNX declared deprecated, foreign domains without an
-    opset, and operators that ONNX doesn't have."""
+    """A copy of the model for ONNX's checker, without four things that it rejects although they are harmless, or are
+    reported better by the importer: inputs and outputs without a type, GroupNormalization-18 (deprecated in a later
+    ONNX), foreign domains without an opset, and operators that ONNX doesn't have."""
     ends = [*model.graph.input, *model.graph.output]
     old_norm = any(n.op_type == "GroupNormalization" for n in model.graph.node) and any(
         not o.domain and 18 <= o.version < 21 for o in model.opset_import
@@ -122,7 +122,7 @@ def _checkable(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """All nodes, those of graphs inside nodes included."""
+    """All nodes, including those of graphs inside nodes."""
     for node in graph.node:
         yield node
         for a in node.attribute:
@@ -135,7 +135,7 @@ def _unknown(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _modern(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Models older than OLDEST_OPSET, converted."""
+    """The model; converted to OLDEST_OPSET if it is older."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST_OPSET)
     if opset >= OLDEST_OPSET:
         return model

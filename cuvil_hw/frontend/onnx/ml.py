@@ -1,4 +1,4 @@
-"""Converters of ai.onnx.ml's numeric operators: what scikit-learn pipelines are exported to."""
+"""Converters of ai.onnx.ml's numeric operators, to which scikit-learn pipelines are exported."""
 
 from __future__ import annotations
 

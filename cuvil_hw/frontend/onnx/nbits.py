@@ -1,6 +1,6 @@
-"""Converters of weights packed into few bits, block by block with a scale each: MatMulNBits, GatherBlockQuantized.
+"""Converters of weights packed into few bits, with a scale per block: MatMulNBits, GatherBlockQuantized.
 
-They are unpacked at import, as floats: level1 has scales of a tensor or a channel, not of blocks.
+They are unpacked at import, as floats: level1 has scales per tensor or per channel, not per block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a converter sees: one ONNX node with its attributes, its operands, and a way to emit level1 ops."""
+"""The view of one ONNX node that a converter gets: attributes, operands, and methods that emit level1 ops."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_MADE = 1 << 25
 
 
 class Refused(Exception):
-    """A converter can't do what the node asks for; the importer collects these into one `Unsupported`."""
+    """A converter can't support what the node asks for; the importer collects these into one `Unsupported`."""
 
 
 def element_name(elem_type: int) -> str:
@@ -51,8 +51,8 @@ def element_name(elem_type: int) -> str:
 
 
 def decode(tensor: TensorProto) -> tuple[Array, str]:
-    """(array in the container of its dtype, dtype). Raises Refused for element types that level1 lacks and CuvilError
-    for bytes that don't fit the shape."""
+    """(array in the container of its dtype, dtype). Raises Refused for element types that level1 doesn't have,
+    CuvilError for bytes that don't fit the shape."""
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         raise Refused(f"element type {element_name(tensor.data_type)} of constant {tensor.name or 'tensor'!r}")
@@ -68,9 +68,15 @@ def decode(tensor: TensorProto) -> tuple[Array, str]:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the ONNX graph. `array`: its elements when they are known at import. `ssa`: the op that makes it.
-    `narrow`: `array` is this value broadcast. `quantized`: it is this constant through this op. `sizes`: `array` with
-    what its elements were computed from, where that are open dimensions."""
+    """A tensor of the ONNX graph.
+
+    Attributes:
+        array: its elements, if they are known at import.
+        ssa: its value in the program, if it has been emitted.
+        narrow: the value before a broadcast that gives `array`.
+        quantized: a constant and the op that gives this value from it.
+        sizes: `array` with the expressions from which its elements were computed, if open dimensions are among them.
+    """
 
     type: TensorType
     array: Array | None = None
@@ -93,7 +99,7 @@ class Value:
 
 
 class Emitter:
-    """Emits ops into a Builder; ops on known values are computed instead, and constants appear on first use."""
+    """Emits ops into a Builder. Ops on known values are evaluated instead; constants are added at their first use."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
@@ -101,7 +107,8 @@ class Emitter:
         self._folded = 0
 
     def may_fold(self, elements: int, largest: int) -> bool:
-        """Whether results of so many `elements` may be computed at import; counts them. `largest`: of the operands."""
+        """Whether results of `elements` elements may be computed at import; counts them. `largest`: elements of the
+        largest operand."""
         if elements > max(LARGEST_FOLD, largest) or self._folded + elements > MOST_FOLDED:
             return False
         self._folded += elements
@@ -153,7 +160,7 @@ class Emitter:
                 size.pin(v.sizes.reshape(-1).tolist())
 
     def ssa(self, value: Value, loc: str = "") -> SSAValue:
-        """The value in the program; a known value becomes a constant there, once."""
+        """The value in the program; a known value is added as a constant there, once."""
         if value.ssa is not None:
             return value.ssa
         if value not in self._placed:
@@ -166,7 +173,7 @@ class Emitter:
         return self._placed[value]
 
     def placeholder(self, kind: TensorType) -> Value:
-        """Stands for the result of a refused node, so that the nodes after it can still be checked."""
+        """Stands for the result of a refused node, so that later nodes can still be checked."""
         operation = level1.const_splat(0, kind)
         self.builder.block.add_op(operation)
         return Value(kind, ssa=operation.results[0])
@@ -174,7 +181,7 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Node:
-    """`inputs`: None where an optional operand is absent. `wanted`: which outputs something uses."""
+    """One ONNX node. `inputs`: None for an absent optional operand. `wanted`: which outputs are used."""
 
     proto: onnx.NodeProto
     inputs: tuple[Value | None, ...]
@@ -201,7 +208,7 @@ class Node:
         return tuple(self[i] for i in range(len(self.inputs)))
 
     def known(self, i: int, what: str) -> Array:
-        """Elements of an operand that must be known at import."""
+        """The elements of an operand that must be known at import."""
         value = self[i]
         array = value.array
         if array is None and value.quantized is not None and value.quantized[0].array is not None:
@@ -257,7 +264,7 @@ class Node:
         raise Refused(reason)
 
     def affordable(self, what: str, *extents: int, most: int = MOST_MADE) -> None:
-        """Refuse before memory is taken for a constant of these extents."""
+        """Refuses a constant of these extents if it is too large, before memory is allocated."""
         if (elements := prod(map(int, extents))) > most:
             self.refuse(f"{what} would have {elements:,} elements, computed at import; {most:,} are the most")
 

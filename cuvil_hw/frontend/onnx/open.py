@@ -1,4 +1,4 @@
-"""ONNX models with open shapes: the importer runs on extents that remember their dimensions."""
+"""ONNX models with open shapes: the importer runs with extents that remember their dimensions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def _shapes(proto: onnx.ModelProto, label: str, shapes: Given, constants: set[st
 
 
 def _extent(dim: Any, shapes: Given, inputs: set[str], axis: int) -> Any:
-    """What the file, or the caller by the file's name, says; a batch that nobody names is 1, as with fixed shapes."""
+    """The extent from the file, or from the caller by the file's name for it; an unnamed open batch is 1, as with fixed
+    shapes."""
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
     if dim.dim_param in shapes and dim.dim_param not in inputs:

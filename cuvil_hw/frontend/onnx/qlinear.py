@@ -1,7 +1,7 @@
 """Converters of QOperator nodes, which ONNX Runtime's quantizer writes: dequantize → float operator → quantize.
 
-Each takes integers with a scale and a zero point behind every operand, and gives integers of a scale and zero point of
-its own; passes make integer arithmetic of it. Absent zero points are 0.
+Each operand is a triple of integers, scale and zero point; the result has its own scale and zero point. Passes later
+turn this into integer arithmetic. Absent zero points are 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def real(n: Node, i: int, axis: int = 0, zero: int | None = None, factor: float 
 
 
 def requantized(n: Node, y: Value, i: int) -> Value:
-    """`y` by the scale and zero point of operands i and i+1; without a zero point, in the type of the first operand."""
+    """`y` quantized by the scale and zero point in operands i and i+1; without a zero point, to the type of the first
+    operand."""
     if n[i].type.size != 1:
         n.refuse("output scales per channel")
     zero = n.known_ints(i + 1, "zero points") if n.has(i + 1) else (0,)
@@ -40,7 +41,7 @@ def requantized(n: Node, y: Value, i: int) -> Value:
 
 
 def channels_first(n: Node, x: Value) -> Value:
-    """x as ONNX has it, where the node says `channels_last`."""
+    """x with channels first, if the node says `channels_last`."""
     return n.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if n.integer("channels_last", 0) else x
 
 
@@ -49,7 +50,7 @@ def channels_as_given(n: Node, y: Value) -> Value:
 
 
 def of(n: Node, convert: Converter, *values: Value, version: int) -> Value:
-    """What `convert` makes of the node, had it these operands."""
+    """The result of `convert` for the node with these operands instead."""
     result = convert(replace(n, inputs=values, wanted=(True,)), version)
     return result if isinstance(result, Value) else result[0]
 
@@ -62,7 +63,7 @@ def qlinear_conv(n: Node, version: int) -> Value:
 
 
 def _bias(n: Node, i: int, x_scale: int, w_scale: int, factor: float = 1.0) -> Value | None:
-    """The integer bias of operand `i`: its scale is that of x times that of w, as ONNX has it."""
+    """The integer bias of operand `i`; its scale is that of x times that of w, as ONNX defines it."""
     if not n.has(i):
         return None
     steps = np.float32(factor) * np.float32(n.known_scalar(x_scale, "the scale of x"))

@@ -1,8 +1,8 @@
-"""Converters of the QONNX dialect: quantizers of any width that keep their results as floats.
+"""Converters of the QONNX dialect: quantizers of any width whose results are floats.
 
-Quant becomes `quantize` and `dequantize` wherever its scale is positive and its zero point and width are whole,
-constant and per tensor or per channel, in the mode of rounding that it names (one signed bit: "sign"); else the same
-arithmetic as ops on floats.
+Quant becomes `quantize` and `dequantize` in its rounding mode if its scale is positive, and its zero point and width
+are whole, constant, and per tensor or per channel (one signed bit: mode "sign"). Otherwise it becomes float ops with
+the same arithmetic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 
 @dataclass(frozen=True)
 class Range:
-    """Integers of one width: what they are stored as, and the values that occur."""
+    """Integers of one width: their dtype, and the values that can occur."""
 
     dtype: str
     lo: int
@@ -57,7 +57,7 @@ MODES: Mapping[str, str] = MappingProxyType(
 
 
 def mode_of(n: Node, default: str) -> str:
-    """The rounding mode of a node, as ops name it."""
+    """The rounding mode of a node, by the name that ops use."""
     name = n.attr("rounding_mode", default)
     if name.upper() not in MODES:
         n.refuse(f"rounding mode {name!r}")
@@ -65,7 +65,7 @@ def mode_of(n: Node, default: str) -> str:
 
 
 def rounded(n: Node, x: Value, mode: str) -> Value:
-    """x with a rounding mode, as ops on floats."""
+    """x rounded by a mode, as float ops."""
     half = n.like(0.5, x)
     match mode:
         case "half_even":
@@ -196,7 +196,8 @@ def trunc(n: Node, version: int) -> Value:
 
 
 def multi_threshold(n: Node, version: int) -> Value:
-    """How many thresholds of its channel an element reaches, · out_scale + out_bias. Thresholds (C, T) or (1, T)."""
+    """The number of its channel's thresholds that an element reaches, times out_scale plus out_bias. Thresholds (C, T)
+    or (1, T)."""
     x, thresholds = cast_to(n, n[0], "f32"), n[1]
     # Where the node doesn't say, the dialect takes tensors of rank 3 as channels last, all others as channels first.
     layout = n.attr("data_layout", "") or ("NWC" if x.rank == 3 else "NC")
@@ -216,7 +217,8 @@ def multi_threshold(n: Node, version: int) -> Value:
 
 
 def _counted(n: Node, x: Value, thresholds: Array, rows: list[int], scale: float, bias: float) -> Value:
-    """Thresholds as quantizations to a sign, whose sum is quantized again: sums of integers are then only compared."""
+    """The count as a sum of quantizations to a sign, which is quantized again: integer sums are then simply
+    compared."""
     total: Value | None = None
     for column in thresholds.T:
         beyond = n.binary(e.Sub(), x, n.const(column.reshape(rows), "f32"))

@@ -1,4 +1,4 @@
-"""Converters of RNN, GRU and LSTM: unrolled over time, the products with the inputs made once for all steps."""
+"""Converters of RNN, GRU and LSTM: unrolled over time; the products with the inputs are computed once for all steps."""
 
 from __future__ import annotations
 
@@ -155,8 +155,11 @@ class Layer:
 
 
 def _product(n: Node, quantized: int | None, d: int) -> Product:
-    """The product with the weights of direction `d`. `quantized`: the operand that holds their scales, its zero points
-    behind it; then both sides are integers, x by the range of all its rows."""
+    """The product with the weights of direction `d`.
+
+    `quantized`: position of the operand with the scales of the weights (zero points follow it); then both sides are
+    integers, x quantized by the range of all its rows.
+    """
 
     def plain(x: Value, w: Value, bias: Value | None) -> Value:
         return n.emit(e.Linear(), x, w, bias) if bias is not None else n.emit(e.Linear(), x, w)
@@ -239,7 +242,7 @@ def _state(n: Node, i: int, d: int, shape: tuple[int, int], x: Value, batch_firs
 
 
 def _mask(n: Node, steps: int, batch: int) -> list[Value] | None:
-    """Per step, which samples (B, 1) are still inside their sequence; None when all always are."""
+    """Per step, which samples (B, 1) are still within their sequence; None if all always are."""
     if not n.has(4) or (n[4].array is not None and (n[4].array >= steps).all()):
         return None
     lengths = n.reshape(cast_to(n, n[4], "i64"), (batch, 1))

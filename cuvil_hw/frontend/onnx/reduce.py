@@ -72,7 +72,7 @@ def sum_square(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
 
 
 def _floats(n: Node, x: Value, f: Callable[[Value], Value]) -> Value:
-    """f in f64 for integers, truncated back."""
+    """f computed in f64 for integers, and truncated back to integers."""
     return f(x) if dtypes.is_float(x.dtype) else cast_to(n, f(cast_to(n, x, "f64")), x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Converters of interpolation: Resize, Upsample and GridSample. Places and weights of a resize are constants."""
+"""Converters of interpolation: Resize, Upsample and GridSample. For a resize, positions and weights are constants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_TAPS = 1 << 22  # weights of one axis, which are computed one by one
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension: extents, scale, and the part that is taken (for tf_crop_and_resize), as fractions."""
+    """One dimension: extents, scale, and the region to resize (for tf_crop_and_resize), as fractions."""
 
     size: int
     out: int
@@ -33,11 +33,11 @@ class Axis:
 
 
 def places(n: Node, a: Axis, transform: str) -> Array:
-    """Coordinates in the input of the output's elements, by the formulas and in the single precision of ONNX Runtime:
-    which of two pixels at equal distance is the nearest hangs on the last bit.
+    """Positions in the input of the output's elements, by the formulas and in the single precision of ONNX Runtime: the
+    choice of the nearest of two pixels at equal distance depends on the last bit.
 
-    Corners, and the ends of a crop, belong to the whole extent of the result, as in PyTorch too; ONNX's reference
-    takes the product of extent and scale, which need not be whole.
+    Corners, and the ends of a crop, refer to the whole extent of the result, as in PyTorch; ONNX's reference uses the
+    product of extent and scale, which may be fractional.
     """
     y, one, half = np.arange(a.out).astype(np.float32), np.float32(1), np.float32(0.5)
     size, out, scale = (np.float32(int(a.size)), np.float32(int(a.out)), np.float32(a.scale))
@@ -65,7 +65,8 @@ def places(n: Node, a: Axis, transform: str) -> Array:
 
 
 def whole_places(n: Node, x: Array, mode: str) -> Array:
-    """Coordinates rounded as `nearest_mode` says. What single precision leaves beside the middle of two is a tie."""
+    """Positions rounded by `nearest_mode`. A position within single precision's error of the midpoint counts as a
+    tie."""
     match mode:
         case "round_prefer_floor":
             return np.ceil(x - 0.5 - TIE)

@@ -1,4 +1,4 @@
-"""What the import of a graph, of a branch or of a function body knows while it goes through the nodes."""
+"""The state of an import while it visits the nodes of a graph, a branch or a function body."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Refusals:
 
 
 class Budget:
-    """Counts converted nodes, so that unrolling ends."""
+    """Counts converted nodes, to bound the unrolling of loops."""
 
     def __init__(self) -> None:
         self.used = 0
 
     def spend(self) -> bool:
-        """False when the model has grown too large."""
+        """False if the model has grown too large."""
         self.used += 1
         return self.used <= MOST_NODES
 
@@ -62,9 +62,9 @@ class Scope:
         return value
 
     def inner(self) -> Scope:
-        """For a graph inside a node: sees the names outside, and keeps its own and its refusals to itself."""
+        """A scope for a graph inside a node: it sees outer names, but keeps its own names and refusals to itself."""
         return replace(self, values=dict(self.values), refusals=Refusals())
 
     def body(self, values: Mapping[str, Value], versions: Mapping[str, int]) -> Scope:
-        """For a function's body, which sees only its parameters."""
+        """A scope for a function's body, which sees only its parameters."""
         return replace(self, values=dict(values), versions=versions, refusals=Refusals())

@@ -1,4 +1,4 @@
-"""Converters of ONNX operators that move elements: shapes, slices, pads, gathers. Targets must be known."""
+"""Converters of ONNX operators that move elements: shapes, slices, pads, gathers. Target shapes must be known."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def transpose(n: Node, version: int) -> Value:
 
 
 def cut(n: Node, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
-    """Slice; nothing when it takes everything."""
+    """A slice; x itself if the slice covers everything."""
     steps = tuple(steps or (1,) * x.rank)
     if same(tuple(sizes), x.shape) and all(s == 1 for s in steps):
         return x

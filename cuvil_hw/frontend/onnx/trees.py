@@ -1,7 +1,7 @@
 """Tree ensembles of ai.onnx.ml as one walk over all trees, and sums over the leaves reached.
 
-Every comparison becomes `≤`: a < t is a ≤ the next smaller float, a > t is a ≤ t with the branches exchanged, a = t is
-two nodes. Where NaN goes is noted apart, so nothing of its routing changes.
+Every comparison becomes `≤`: a < t is a ≤ (the next smaller float), a > t is a ≤ t with the branches exchanged, a = t
+is two nodes. The branch for NaN is stored separately, so NaN takes the same path as before.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Forest:
         return found
 
     def depth(self) -> int:
-        """Steps of the longest way to a leaf. Nodes may have several parents: set membership is converted so.
-        Raises ValueError where a node is its own ancestor."""
+        """The number of steps to the deepest leaf. Nodes may have several parents, since set membership is converted
+        that way. Raises ValueError if a node is its own ancestor."""
         children = [tuple({yes, no} - {at}) for at, (yes, no) in enumerate(zip(self.yes, self.no, strict=True))]
         parents = [0] * len(children)
         for at in range(len(children)):
@@ -284,7 +284,7 @@ def always_voted(forest: Forest, targets: int) -> bool:
 
 
 def two_classes(n: Node, score: Value, names: np.ndarray[Any, Any], how: str, positive: bool) -> tuple[Value, Value]:
-    """From one score (N, 1): as ONNX Runtime does it."""
+    """Both classes' scores from one score (N, 1), as ONNX Runtime computes them."""
     above = n.reshape(n.emit(e.Greater(), score, n.like(0.5 if positive else 0.0, score)), (score.shape[0],))
     first, second = (n.expand(n.const(v, "i64"), above.shape) for v in names)
     label = n.emit(e.Where(), above, second, first)

@@ -20,7 +20,8 @@ MOST_PAD = 1 << 15  # every row of padding is one that is scheduled, streamed an
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window with every default written out. `extra`: cells of each end pad that only ceil_mode asks for."""
+    """A sliding window with all defaults resolved. `extra`: elements of each end pad that only exist because of
+    ceil_mode."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -29,7 +30,7 @@ class Window:
     extra: tuple[int, ...]
 
     def reach(self, d: int) -> int:
-        """Cells from the first to the last tap along dimension `d`."""
+        """The distance, in elements, from the first to the last tap along dimension `d`."""
         return self.dilations[d] * (self.kernel[d] - 1) + 1
 
 

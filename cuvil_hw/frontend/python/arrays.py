@@ -79,9 +79,9 @@ def as_tensor(value: Any) -> torch.Tensor:
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """`tensor`: what it holds; `scalar`: it stands for a NumPy scalar, which never changes; `known`: its values, while
-    they depend on no input. `alive`: shared by arrays that share memory, False once something else is written.
-    """
+    """`tensor`: its value. `scalar`: it stands for a NumPy scalar, which is immutable. `known`: its elements, while
+    they depend on no input. `alive`: shared by all arrays on the same memory; becomes False when something else is
+    written there."""
 
     traced = True
 
@@ -383,7 +383,7 @@ def _of_known(func: Any, values: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _on_ones(func: Any, label: str, args: Any, kwargs: Any) -> Any:
-    """What NumPy gives for ones in place of what isn't known: its structure, shapes and dtypes."""
+    """NumPy's result for arrays of ones in place of unknown ones: gives structure, shapes and dtypes."""
 
     def stand_in(x: Any) -> Any:
         if isinstance(x, Array):
@@ -435,11 +435,11 @@ def _checked(label: str, result: Any, expected: Any) -> Any:
 
 
 def _fits(shape: tuple[Any, ...], expected: tuple[int, ...]) -> bool:
-    """Whether a shape is the one expected, where it is known."""
+    """Whether a shape is the expected one, where that is known."""
     pairs = zip(shape, expected, strict=False)
     return len(shape) == len(expected) and all(a == b for a, b in pairs if isinstance(a, int))
 
 
 def reversed_view(array: Array) -> None:
-    """NumPy would share the array's memory here, torch can't: from now on it must not change."""
+    """Forbid changes of the array from now on: NumPy would share its memory with the reversed view, torch can't."""
     current().frozen[memory(array.tensor)] = "an array of which a reversed view was taken"

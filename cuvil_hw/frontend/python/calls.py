@@ -1,5 +1,8 @@
-"""Calls, attributes and containers while a function is traced: the user's functions are rewritten when they are called,
-NumPy's get arrays that NumPy dispatches, others run as they are; what can't be compiled is refused with its line."""
+"""Calls, attributes and containers while a function is traced.
+
+The user's functions are rewritten when they are called; NumPy's get arrays that use NumPy's dispatch; others run as
+they are. What can't be compiled is refused with its line.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _OF_SEQUENCES = frozenset([
 
 
 def made(function: Any, name: str = "<lambda>") -> Any:
-    """Mark a function that stands in rewritten code: it is rewritten already."""
+    """Mark a function that belongs to rewritten code, so that it isn't rewritten again."""
     if isinstance(function, Function):
         function.__name__ = name
         function.__dict__["__cuvil__"] = True
@@ -56,7 +59,7 @@ def made(function: Any, name: str = "<lambda>") -> Any:
 
 
 def converted(function: Any) -> Any:
-    """A function of the user's, rewritten; anything else as it is."""
+    """The rewritten form of a user's function; anything else unchanged."""
     wrapped = getattr(function, "__cuvil_wrapped__", None)
     if wrapped is not None:
         return converted(wrapped)
@@ -71,7 +74,7 @@ def converted(function: Any) -> Any:
 
 
 def made_of(function: Function) -> Any:
-    """A function, whosever it is, rewritten."""
+    """The rewritten form of any function, the user's or not."""
     from cuvil_hw.frontend.python import helpers
 
     current().reads.function(function)
@@ -121,7 +124,7 @@ def _of_user(f: Function, args: Any, kwargs: Any) -> Any:
 
 @contextmanager
 def patched(module: torch.nn.Module) -> Iterator[None]:
-    """The forwards of a module and its submodules rewritten meanwhile, where they are the user's."""
+    """Inside this context, the forwards of a module and its submodules are rewritten, if they are the user's."""
     changed = []
     for m in module.modules():
         kind = type(m)
@@ -267,7 +270,7 @@ def _array_method(f: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _as_number(value: Any, kind: type) -> Any:
-    """int(), float() of something traced."""
+    """int() or float() of a traced value."""
     if isinstance(value, Array):
         value = value.item()
     elif isinstance(value, torch.Tensor):
@@ -426,12 +429,12 @@ def attribute(owner: Any, name: str) -> Any:
 
 
 def new(value: Any) -> Any:
-    """A list, dict or set that the function makes."""
+    """Registers a list, dict or set that the function creates."""
     return _owned(value)
 
 
 def shown(value: Any) -> Any:
-    """A value in a text."""
+    """A value inside an f-string."""
     if isinstance(value, Array) and value.known is not None:
         return value.known
     if isinstance(value, Number | Array) or (isinstance(value, torch.Tensor) and not constant(value)):

@@ -1,7 +1,7 @@
-"""Values as something to compare: equal for what a compiled function can't tell apart.
+"""Fingerprints of values: equal if a compiled function can't tell the values apart.
 
-What only Python code can look into, an object of the user's, is told by its identity: the trace records what the code
-reads of it (reads.py). Everything else is told by its content. `deep` looks into all.
+A user's object that only Python code can read is identified by its id, since the trace records what the code reads of
+it (reads.py). Everything else is compared by content. `deep` also compares the content of objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BARE: tuple[Any, ...] = (object, Generic, Protocol, ABC, torch.nn.Module)
 
 
 def fingerprint(value: Any, seen: Kept, deep: bool = False) -> Any:
-    """What `value` is, to be compared. `seen`: filled with what is told by its id."""
+    """The fingerprint of `value`. `seen`: filled with the objects that are identified by their ids."""
     if type(value) in _SCALARS:
         return type(value), repr(value)
     key = id(value), deep and not isinstance(value, torch.Tensor | np.ndarray)
@@ -70,7 +70,7 @@ def fingerprint(value: Any, seen: Kept, deep: bool = False) -> Any:
 
 
 def is_opaque(value: Any) -> bool:
-    """Whether only code of the user's, or a call with it, can read what is in an object."""
+    """Whether an object's content can only be read by user code, or by a call that receives it."""
     return type(value) is not object and all(c in _BARE or is_users(c) for c in type(value).__mro__)
 
 
@@ -84,12 +84,12 @@ def is_users(kind: type) -> bool:
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value stands for what is computed at run time."""
+    """Whether a value stands for something computed at run time."""
     return isinstance(value, FakeTensor) or getattr(type(value), "traced", False) is True
 
 
 def _parts(value: Any, seen: Kept, deep: bool) -> Iterator[Any]:
-    """The content of an object: as a container, its attributes and slots, its class's attributes."""
+    """The content of an object: container elements, its attributes and slots, its class's attributes."""
 
     def of(part: Any) -> Any:
         return fingerprint(part, seen, deep)
@@ -154,7 +154,7 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def _reduced(value: Any, of: Callable[[Any], Any]) -> Any:
-    """What an object of a type written in C says of its state; else its identity."""
+    """The state of an object of a C type, as pickling describes it; else its id."""
     try:
         said = value.__reduce_ex__(2)
     except Exception:  # any type may refuse in its own way
@@ -165,7 +165,7 @@ def _reduced(value: Any, of: Callable[[Any], Any]) -> Any:
 
 
 def _is_patch(value: Any) -> bool:
-    """A rewritten forward, which stands in a module while it is traced."""
+    """Whether a value is a rewritten forward, which replaces the original in a module during a trace."""
     return isinstance(value, types.MethodType) and "__cuvil__" in getattr(value.__func__, "__dict__", {})
 
 
@@ -194,8 +194,8 @@ def _tensor(tensor: torch.Tensor) -> Any:
 
 
 def digest(array: np.ndarray[Any, Any]) -> bytes:
-    """Of the bytes of an array. Of many bytes a fast one: words are mixed, multiplied by random factors and summed; it
-    tells contents apart unless they are made to fool it."""
+    """A digest of an array's bytes. For many bytes a fast, non-cryptographic one: words are mixed, multiplied by random
+    factors and summed. It distinguishes contents unless they are made to collide."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     words = flat[: flat.size // 8 * 8].view(np.uint64) if flat.size > _DIGESTED else np.zeros(0, np.uint64)
     rest = hashlib.blake2b(flat[words.size * 8 :].tobytes(), digest_size=16).digest()

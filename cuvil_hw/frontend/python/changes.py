@@ -1,4 +1,5 @@
-"""In-place changes while a function is traced: only where the code at hand runs, and only of what is the function's."""
+"""In-place changes while a function is traced: they take effect only where Python would run the code, and only on
+memory that belongs to the function."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ MUTATING = frozenset(
 
 
 def change(tensor: torch.Tensor, action: Callable[[], Any], what: str) -> Any:
-    """Do what changes `tensor` in place, with effect only where the code at hand runs in Python."""
+    """Run `action`, which changes `tensor` in place; it takes effect only where Python would run this code."""
     trace = current()
     _own(tensor, what)
     if trace.mask == TRUE:
@@ -89,7 +90,7 @@ def change(tensor: torch.Tensor, action: Callable[[], Any], what: str) -> Any:
 
 
 def _own(tensor: torch.Tensor, what: str) -> None:
-    """Raises Unsupported for memory that isn't the function's."""
+    """Raises Unsupported for memory that doesn't belong to the function."""
     if constant(tensor):
         refuse(what, "changes a tensor from outside of the function; copy it first (x = x.clone())")
     if memory(tensor) in current().frozen:
@@ -97,7 +98,8 @@ def _own(tensor: torch.Tensor, what: str) -> None:
 
 
 def _spread(changed: int, what: str) -> None:
-    """In Python, a tensor that was chosen between two *is* one of them: a change of either is one of the other."""
+    """Apply a change to the other tensors as well: in Python, a tensor selected from two *is* one of them, so a change
+    of either is a change of the other."""
     trace = current()
     chosen = next((m.result for m in trace.merges if memory(m.result) == changed), None)
     touched = {changed}
@@ -114,7 +116,7 @@ def _spread(changed: int, what: str) -> None:
 
 
 def _roots(tensor: torch.Tensor) -> dict[int, tuple[torch.Tensor, int]]:
-    """The tensors that one may be in Python, by id, each with the condition that it is."""
+    """The tensors that this one may be in Python, by id, each with its condition."""
     trace = current()
     if id(tensor) not in trace.roots:
         merge = next((m for m in trace.merges if m.result is tensor), None)
@@ -130,8 +132,8 @@ def _roots(tensor: torch.Tensor) -> dict[int, tuple[torch.Tensor, int]]:
 
 
 def container(value: Any, what: str) -> None:
-    """Allow a change of a list, dict or set. Raises Unsupported where it isn't the function's own, or where it would
-    happen on some ways only."""
+    """Allow a change of a list, dict or set. Raises Unsupported if it doesn't belong to the function, or if the change
+    would happen only under a condition."""
     trace = current()
     if isinstance(trace.outside.get(id(value), (None, None))[1], str):
         refuse(what, "changes a container from outside of the function; return what should change instead")

@@ -1,4 +1,4 @@
-"""What can't be compiled in a function and the functions that it names, found before anything runs, all at once."""
+"""Finds everything that can't be compiled in a function and the functions that it names, before anything runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _inside(body: list[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """What is wrong with a node whatever its values are."""
+    """What is wrong with a syntax node independently of values."""
     kind = type(node)
     if kind in _NODES:
         yield _NODES[kind]
@@ -129,7 +129,7 @@ def _refusals(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _captured_change(node: ast.AST, scope: dict[str, Any], local: set[str]) -> tuple[str, str] | None:
-    """A change in place of what a global or a variable of a scope around holds."""
+    """An in-place change of an object in a global or in a variable of an enclosing scope."""
     owners: list[ast.expr] = []
     if isinstance(node, ast.Assign | ast.Delete):
         owners = [p.value for t in node.targets for p in _flat(t) if isinstance(p, ast.Subscript)]

@@ -1,7 +1,7 @@
-"""Conditions as boolean functions of tensors, in reduced ordered decision diagrams.
+"""Conditions as boolean functions of tensors, in reduced ordered binary decision diagrams (ROBDDs).
 
-Which of two values a variable has may follow from a condition that was tested before: after `if c: return a`, the rest
-runs under `not c`. Equal functions are one node, so that "never", "always" and "implies" are comparisons.
+The value of a variable may follow from an earlier condition: after `if c: return a`, the rest runs under `not c`. Equal
+functions are the same node, so "never", "always" and "implies" are simple comparisons.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FALSE, TRUE = 0, 1
 
 @dataclass
 class Conditions:
-    """`atoms`: the tensors (bool, no dimensions) that decide, in the order met. A node is its number here."""
+    """`atoms`: the tensors (bool, no dimensions) that decide, in the order met. A node is identified by its number."""
 
     atoms: list[torch.Tensor] = field(default_factory=list)
     _nodes: list[tuple[int, int, int]] = field(default_factory=lambda: [(-1, 0, 0), (-1, 1, 1)])
@@ -26,7 +26,7 @@ class Conditions:
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def atom(self, tensor: torch.Tensor) -> int:
-        """The condition that `tensor` is true: the same one for the same tensor."""
+        """The condition that `tensor` is true; the same tensor always gives the same node."""
         if id(tensor) not in self._atom_of:
             self.atoms.append(tensor)  # also keeps the tensor, and so its id, alive
             self._atom_of[id(tensor)] = self._node(len(self.atoms) - 1, FALSE, TRUE)
@@ -62,7 +62,7 @@ class Conditions:
         return self._known[key]
 
     def tensor(self, node: int) -> torch.Tensor:
-        """The condition computed: bool, no dimensions."""
+        """The condition as a tensor: bool, no dimensions."""
         if node not in self._tensors:
             self._tensors[node] = self._compute(node)
         return self._tensors[node]

@@ -1,4 +1,4 @@
-"""NumPy functions that make arrays, of values that are traced: by name in MAKERS, with NumPy's own parameters."""
+"""NumPy functions that create arrays from traced values: by name in MAKERS, with NumPy's own parameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def full_like(
 
 
 def _want_handled(name: str, order: str | None, rest: Mapping[str, Any]) -> None:
-    """Raises ValueError for no order of NumPy's, Unsupported for keywords that would change the result."""
+    """Raises ValueError for an invalid order, Unsupported for keywords that would change the result."""
     if order not in (None, "C", "F", "K", "A"):
         raise ValueError(f"{name}: order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     for key, value in rest.items():

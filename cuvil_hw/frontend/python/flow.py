@@ -1,4 +1,4 @@
-"""What rewritten control flow does while a function is traced: one side where the condition is known, else both."""
+"""What rewritten control flow does while a function is traced: if a condition is known, one side runs, else both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Later = Callable[[], Any]
 
 
 class Branch:
-    """A decision. `first` and `second` enter its sides and say whether they can run at all."""
+    """A decision. `first` and `second` enter its sides and return whether the side can run at all."""
 
     def __init__(self, node: int) -> None:
         self.node, self.outer = node, current().mask
@@ -46,7 +46,7 @@ class Branch:
         return True
 
     def merge(self, names: tuple[str, ...], then: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Leave the decision; the variables after it."""
+        """Leave the decision; returns the variables after it."""
         trace = current()
         trace.mask = trace.conditions.both(self.outer, trace.assumed)
         if not self.entered[0]:
@@ -65,8 +65,8 @@ _RAISED = (IndexError, KeyError, ZeroDivisionError, ValueError, OverflowError, U
 
 
 def failed(error: Exception) -> bool:
-    """What the code at hand raised while it was traced: whether it is to be raised now. Where the code runs only under
-    a condition, it becomes a check: a call that gets here raises; from here on it is known that this one doesn't."""
+    """Whether to raise now what the traced code raised. If the code runs only under a condition, the error becomes a
+    check instead: a call that gets here raises it, and the rest assumes that this call doesn't."""
     trace = current()
     if trace.mask == TRUE or not isinstance(error, _RAISED):
         return True
@@ -79,8 +79,9 @@ def failed(error: Exception) -> bool:
 
 @contextmanager
 def attempt(*types: Later) -> Iterator[None]:
-    """The body of a `try` whose handlers take exceptions of `types`. Which handler runs, and what the body did before,
-    would depend on values, or on what only the trace raises: an exception that one of them takes is refused."""
+    """The body of a `try` whose handlers take exceptions of `types`. Refuses an exception that a handler would take:
+    which handler runs, and what the body did before, would depend on values, or on errors that only the trace
+    raises."""
     trace = current()
     taken: list[type[BaseException]] = []
     for later in types:
@@ -116,7 +117,7 @@ def _under(node: int, later: Later) -> Any:
 
 
 def _joined(parts: Iterable[Later], stop: int) -> Cond:
-    """Conditions one after another, each under those before it, until one of them can only be `stop`."""
+    """Several conditions in order, each evaluated under those before it, until one can only be `stop`."""
     conditions = current().conditions
     result = conditions.negate(stop)
     for part in parts:
@@ -147,7 +148,7 @@ def none_of(*values: Any) -> Cond:
 
 
 def as_value(cond: Cond) -> Any:
-    """A condition as Python's True or False, or as what is read from a tensor."""
+    """A condition as Python's True or False, or as a number that is read from a tensor."""
     trace = current()
     if trace.always(cond.node):
         return True
@@ -257,7 +258,8 @@ def compare(left: Any, names: tuple[str, ...], *rest: Later) -> Any:
 
 @dataclass(frozen=True)
 class Item:
-    """A trip of a loop: `going`: whether the loop got here; `exists`: whether there is an item; `value`: the item."""
+    """One iteration of a loop. `going`: the condition that the loop gets here; `exists`: that there is an item;
+    `value`: the item."""
 
     going: Cond
     exists: Any
@@ -265,8 +267,11 @@ class Item:
 
 
 class Trips:
-    """The trips of a loop. One that a tensor may end runs as long as it could, `max_trips` at most; a call that needs
-    more fails. `apart`: an item that doesn't exist is left out; else the loop ends at it."""
+    """The iterations of a loop.
+
+    A loop that a tensor may end runs as long as possible, at most `max_trips` times; a call that needs more fails.
+    `apart`: an item that doesn't exist is skipped; otherwise the loop ends there.
+    """
 
     def __init__(self, values: Iterator[tuple[Any, Any]], fixed: bool, apart: bool = False) -> None:
         self.values, self.fixed, self.going, self.counted, self.all = values, fixed, Cond(TRUE), 0, 0
@@ -376,8 +381,8 @@ def check(test: Any, message: Later | None = None) -> None:
 
 
 def raises(error: Later) -> Any:
-    """`raise`: the exception, where it is raised for sure. Else a check at run time, and from here on it is known that
-    this way wasn't taken."""
+    """`raise`: returns the exception if it is certainly raised. Otherwise adds a check at run time; the rest assumes
+    that this path isn't taken."""
     trace, made = current(), error()
     if trace.mask == TRUE:
         return made

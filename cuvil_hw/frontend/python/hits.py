@@ -1,7 +1,7 @@
-"""Positions that nonzero found, gone through one by one: `for i in torch.nonzero(m)`.
+"""Loops over the positions that nonzero found: `for i in torch.nonzero(m)`.
 
-How many there are is known at run time only, but not which there could be. The loop makes a trip for each of them, with
-the position as a tensor whose values are known, under the condition that m is true there.
+Their number is only known at run time, but all possible positions are known. The loop makes one iteration for each
+possible position, under the condition that m is true there; the position is a tensor with known values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SAME = frozenset(["clone", "detach", "contiguous", "long", "to", "cpu"])
 
 @dataclass(frozen=True)
 class Hits:
-    """`found`: a result of nonzero, or a part of it; `mask`: (n,), what was asked for; `rows`: (n, …), the rows of
-    `found` if all were true."""
+    """`found`: a result of nonzero, or a part of it. `mask`: (n,), its argument, flattened. `rows`: (n, …), the rows
+    that `found` would have if the mask were true everywhere."""
 
     found: torch.Tensor
     mask: torch.Tensor
@@ -37,8 +37,7 @@ class Hits:
 
 
 class Known(torch.Tensor):
-    """A tensor of which the values are known while a function is traced, and so are those of what is computed of it
-    alone."""
+    """A tensor whose values are known during the trace; so are values computed only from such tensors."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -32,8 +32,11 @@ MAX_TRIPS = 32
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of a result. `kind`: "tensor", "array", "scalar" (NumPy's), "number" (Python's), each of them output
-    number `index` of the program; or "fixed": `value`. `given`: the array argument that it is itself."""
+    """One value of a result.
+
+    `kind`: "tensor", "array", "scalar" (NumPy's) or "number" (Python's), which are output number `index` of the
+    program; or "fixed": `value`. `given`: number of the array argument that the function returned unchanged.
+    """
 
     kind: str
     index: int = 0
@@ -43,8 +46,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Traced:
-    """`leaves`, `spec`: the result; `errors`: the exception that Python would raise, by the message of its guard;
-    `reads`: what the function read from outside."""
+    """A traced function.
+
+    Attributes:
+        leaves, spec: the result.
+        errors: the exception that Python would raise, by the message of its guard.
+        reads: what the function read from outside.
+    """
 
     program: Program
     leaves: tuple[Leaf, ...]
@@ -55,7 +63,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments taken apart: `leaves` of the pair (positional, by name), of which `inputs` says which are arrays."""
+    """Flattened arguments: `leaves` of the pair (positional, by name); `inputs`: positions of the arrays among them."""
 
     leaves: tuple[Any, ...]
     spec: Any
@@ -169,10 +177,11 @@ def _containers(value: Any) -> list[Any]:
 
 
 def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -> Traced:
-    """Trace a function on arguments like these: shapes and dtypes of arrays, and the values of everything else.
+    """Trace a function for arguments like these: with the shapes and dtypes of arrays, and the values of everything
+    else.
 
-    Raises Unsupported with what can't be compiled, CuvilError, and whatever the function itself raises for all values
-    of its arrays.
+    Raises Unsupported with everything that can't be compiled, CuvilError, and whatever the function itself raises
+    regardless of its arrays' values.
     """
     plain = getattr(function, "__func__", function)
     if isinstance(plain, Function):

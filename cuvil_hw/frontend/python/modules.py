@@ -1,7 +1,7 @@
-"""Modules whose forward goes through what nonzero found one by one, as experts do that only those take part of to which
-a token is routed: the forward is traced as Python functions are, on every route.
+"""Modules whose forward loops over positions that nonzero found, such as mixture-of-experts layers that run each expert
+on the tokens routed to it. Their forward is traced like a Python function.
 
-torch.export and Dynamo can't follow such a loop: how often it runs depends on values. See `hits`.
+torch.export and Dynamo can't follow such a loop: the number of iterations depends on values. See `hits`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MAX_TRIPS = 32
 
 
 def trace_loops(modules: Iterable[torch.nn.Module]) -> None:
-    """Give modules of a twin that have such a loop a forward that is traced: their classes become derived ones."""
+    """Give modules of a copied model that have such a loop a traced forward, by changing their classes to derived
+    ones."""
     for module in modules:
         kind = type(module)
         if loops(kind.forward) and "forward" not in vars(module):
@@ -40,7 +41,7 @@ def forward_of(kind: type[Any]) -> Any:
 
 
 def loops(function: Any) -> bool:
-    """Whether a function, or one that it wraps, goes through what nonzero found."""
+    """Whether a function, or one that it wraps, loops over what nonzero found."""
     return any(_loops(f.__code__, f) for f in _within(function))
 
 

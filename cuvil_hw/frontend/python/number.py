@@ -37,9 +37,10 @@ def number(value: Any, kind: type) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """`tensor`: without dimensions, bool, int64 or float64; `kind`: bool, int or float, as Python's type would be.
+    """A Python number read from a tensor.
 
-    Beside a tensor it counts as a Python number does: it never widens the tensor. Integers wrap at 64 bits.
+    `tensor`: without dimensions, bool, int64 or float64. `kind`: the type it has in Python: bool, int or float. Beside
+    a tensor it behaves like a Python number: it never widens the tensor. Integers wrap at 64 bits.
     """
 
     tensor: torch.Tensor
@@ -60,7 +61,8 @@ class Number:
         return func(*args, **kwargs)
 
     def beside(self, tensor: torch.Tensor | None) -> torch.Tensor:
-        """As a tensor that the result type of an operation with `tensor` doesn't depend on more than on a number."""
+        """The number as a tensor that affects the result type of an operation with `tensor` only as a Python number
+        would."""
         if tensor is None:
             return self.tensor.to(torch.get_default_dtype()) if self.kind is float else self.tensor
         return self.tensor.to(torch.result_type(tensor, self.kind(1)))

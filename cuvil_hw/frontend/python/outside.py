@@ -1,4 +1,4 @@
-"""What a function reads from outside: arrays become traced constants, containers are marked as not its own."""
+"""Values that a function reads from outside: arrays become traced constants; containers are marked as not its own."""
 
 from __future__ import annotations
 

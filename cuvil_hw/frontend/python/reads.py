@@ -66,7 +66,7 @@ _Read = _Name | _Attribute | _Value
 
 @dataclass
 class Reads:
-    """In the order made: reading something may tell what is read next. `_born`: objects that the function makes."""
+    """The reads in order, since one may determine what is read next. `_born`: objects that the function creates."""
 
     _made: dict[Hashable, tuple[_Read, bool, Any]] = field(default_factory=dict)
     _begun: set[Hashable] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Reads:
     _born: dict[int, Any] = field(default_factory=dict)
 
     def unchanged(self) -> bool:
-        """Whether all of it would be read as it was."""
+        """Whether every read would give the same value now."""
         return all(now == then for now, (_, _, then) in zip(self.again(), self._made.values(), strict=True))
 
     def again(self) -> Iterator[Any]:
@@ -106,7 +106,8 @@ class Reads:
         self._add(("function", id(function)), _Value(function), False)
 
     def used(self, value: Any) -> None:
-        """A value that code takes which reads what it likes. (What isn't opaque was recorded when it was read.)"""
+        """Record a value that is passed to code which may read anything in it. (Values that aren't opaque were recorded
+        when read.)"""
         if isinstance(value, list | tuple | set | frozenset):
             for part in value:
                 self.used(part)
@@ -130,7 +131,7 @@ class Reads:
         self._made[key] = read, deep, fingerprint(now, self._seen, deep)
 
     def entered(self, frame: types.FrameType) -> None:
-        """Code of the user's that runs as it is."""
+        """Record what user code that runs unchanged may read."""
         code, scope = frame.f_code, frame.f_globals
         for name, value in frame.f_locals.items():
             if name in code.co_freevars and not name.startswith(_OURS) and not is_traced(value):

@@ -19,8 +19,8 @@ from cuvil_hw.runtime.inputs import to_tensor
 
 
 def rebuilt(traced: Traced, outputs: Sequence[Any], arrays: Sequence[Any] | None = None) -> Any:
-    """The function's result. `outputs`: the visible outputs of the program, in order; `arrays`: the array arguments of
-    the call, of which the result may be one itself."""
+    """The function's result. `outputs`: the visible outputs of the program, in order. `arrays`: the array arguments of
+    the call, one of which may be the result itself."""
     kept = traced.program.calling.kept_outputs
     dtypes = [kind.dtype for name, kind in traced.program.outputs if name not in kept]
     return pytree.tree_unflatten([_leaf(leaf, outputs, dtypes, arrays) for leaf in traced.leaves], traced.spec)
@@ -63,7 +63,7 @@ def called_as(function: Callable[..., Any], given: Arguments, traced: Traced) ->
 
 
 class _NotPlainError(Exception):
-    """Something that a signature can't say."""
+    """Raised for something that a signature can't express."""
 
 
 _KINDS = {

@@ -1,4 +1,4 @@
-"""What is known while a function is traced: the conditions under which code runs now, checks, what may not change."""
+"""State of a trace: the conditions under which code runs now, checks, and what must not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cuvil_hw.frontend.python.source import is_library
 
 @dataclass
 class Check:
-    """`ok`: a bool tensor without dimensions that must be true at run time; else a call raises `error`."""
+    """A check at run time: `ok` is a bool tensor without dimensions; if it is false, the call raises `error`."""
 
     ok: torch.Tensor
     message: str
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Merge:
-    """`result` is `then` where the condition `node` holds, else `other`, and stays so when one of them changes."""
+    """`result` is `then` where the condition `node` holds, else `other`; it follows later changes of either."""
 
     node: int
     then: torch.Tensor
@@ -41,12 +41,21 @@ class Merge:
 
 @dataclass
 class Trace:
-    """`mask`: the condition under which the code at hand runs in Python; `assumed`: what must hold since else an
-    exception was raised. `frozen`: memory that the function may not change, by what it is. `merges`, `selected`,
-    `roots`: what was chosen, in order, by what from, and between what in the end. `owned`: containers that the function
-    made, each with the mask of then; `outside`: arrays from outside and what stands for them; both by id, holding the
-    object. `flags`: truth of tensors by id and version. `reads`: what was read from outside.
-    `hits`: what nonzero found, by id. `handled`: what the handlers of each `try` around the code at hand take."""
+    """Everything known while a function is traced.
+
+    Attributes:
+        mask: the condition under which Python would run the current code.
+        assumed: what must hold because otherwise an exception was raised earlier.
+        frozen: memory that the function may not change, with the reason.
+        merges: values merged after branches, in order.
+        selected, roots: for a selected tensor, what selected it and the tensors that it may be.
+        owned: containers that the function created, by id, each with the mask at that time.
+        outside: arrays from outside, by id, and their stand-ins.
+        flags: truth of tensors, by id and version.
+        reads: what was read from outside.
+        hits: what nonzero found, by id.
+        handled: exceptions that the handlers of each enclosing `try` take.
+    """
 
     max_trips: int
     conditions: Conditions = field(default_factory=Conditions)

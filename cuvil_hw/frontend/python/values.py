@@ -15,7 +15,8 @@ from cuvil_hw.frontend.python.trace import Merge, current, refuse, wrong
 
 
 class _Mark:
-    """A variable without a value. `UNSET`: not assigned yet; `NEVER`: the result of a function that hasn't returned."""
+    """A variable without a value. `UNSET`: not assigned yet; `NEVER`: the result of a function that hasn't returned
+    yet."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,8 +30,8 @@ UNSET, NEVER = _Mark("UNSET"), _Mark("NEVER")
 
 @dataclass
 class Choice:
-    """What a variable holds after a branch: `then` where `node` holds, else `other`. Settled when it is read, since
-    what is known by then may tell which."""
+    """The content of a variable after a branch: `then` where `node` holds, else `other`. Resolved when it is read,
+    since the condition may be known by then."""
 
     node: int
     then: Any
@@ -51,8 +52,8 @@ class Cond:
 
 
 def truth(value: Any, seen: dict[int, int] | None = None) -> int:
-    """The condition that a value is true, as a node. `seen`: of choices met, by id: they share parts, and each is
-    looked at once."""
+    """The condition that a value is true, as a node. `seen`: results for choices visited so far, by id, since choices
+    share parts."""
     if isinstance(value, Cond):
         return value.node
     if isinstance(value, Choice):
@@ -78,7 +79,7 @@ def truth(value: Any, seen: dict[int, int] | None = None) -> int:
 
 
 def constant(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has its values already: it was there before the trace."""
+    """Whether a tensor's values are known: it existed before the trace."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return not isinstance(tensor, FakeTensor)
@@ -135,7 +136,7 @@ def merged(node: int, then: Any, other: Any) -> Any:
 
 
 def select(node: int, then: Any, other: Any, name: str) -> Any:
-    """`then` where `node` holds, else `other`, as one value. Raises CuvilError when they are no two of a kind."""
+    """`then` where `node` holds, else `other`, as one value. Raises CuvilError if the two are of different kinds."""
     if then is other or other is NEVER:
         return then
     if then is NEVER:

@@ -1,4 +1,4 @@
-"""What ops give on arrays of sizes: an exporter computes shapes by ops (Shape → Gather → Mul → Concat → Reshape)."""
+"""Evaluates ops on arrays of sizes, since exporters compute shapes by ops (Shape → Gather → Mul → Concat → Reshape)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 4096  # elements: shapes have few
 
 
 def symbolic(values: Any) -> Array | None:
-    """An object array of `values` (numbers, sequences of them) when a Size is among them."""
+    """An object array of `values` (numbers, or nested sequences of them) if one of them is a Size; else None."""
     if isinstance(values, Size):
         return _objects([values], ())
     if isinstance(values, list | tuple) and any(isinstance(v, Size) for v in values):
@@ -38,8 +38,8 @@ def _objects(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
 
 
 def evaluate(op: Op, arrays: Sequence[Array], real: bool) -> Array | None:
-    """The op's result on arrays some of which hold sizes; None when only its numbers can be told. `real`: its operands
-    are floats."""
+    """The op's result on arrays of which some hold sizes; None if only the numbers can be computed, not their
+    expressions. `real`: the operands are floats."""
     if max(a.size for a in arrays) > MOST:
         return None
     boxed = [a if a.dtype == object else a.astype(object) for a in arrays]
@@ -76,7 +76,7 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 def _ratio(a: Any, b: Any) -> Any:
-    """Of floats: kept only where it is a whole number for every size."""
+    """Division of floats: kept only if the quotient is a whole number for every size."""
     a, b = _whole(a), _whole(b)
     if a is None or b is None or b == 0 or a % b:
         return None

@@ -1,4 +1,4 @@
-"""A model whose shapes are open: what it takes, and how to look at it at some sizes."""
+"""A model with open shapes: its inputs, and functions that examine it at given sizes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from cuvil_hw.ir.program import Program
 
 @dataclass(frozen=True)
 class OpenModel:
-    """`inputs`: open shapes by name; `look`: the model at some sizes; `program`: its level1 program at sizes of the
-    region of a look, from that look's source; `example`: sizes of the example inputs, if there are any; `plain`: the
-    level1 program at some sizes, imported with plain numbers; None where `program` does just that."""
+    """A model with open shapes, from any front end.
+
+    Attributes:
+        inputs: open shapes by name.
+        look: examines the model at some sizes.
+        program: its level1 program at sizes in the region of a look, made from that look's source.
+        example: sizes of the example inputs, if there are any.
+        plain: its level1 program at some sizes, imported with plain numbers; None if `program` already does that.
+    """
 
     name: str
     inputs: Mapping[str, Shape]
@@ -40,7 +46,7 @@ def symbolic_text(program: Program, inputs: Mapping[str, Shape], domain: Domain,
 
 
 def refuse_state(program: Program) -> None:
-    """Each size has a program of its own: what one keeps, another doesn't see."""
+    """Raises CuvilError for a program with state: each size has its own program, and they would not share it."""
     if program.calling.states:
         names = ", ".join(s.input for s in program.calling.states)
         raise CuvilError(f"{program.name} keeps state between calls ({names}); compile it with fixed shapes")

@@ -1,4 +1,4 @@
-"""State that the user declares: pairs of an output and the input that gets it in the next call."""
+"""State that the user declares: pairs of an output and the input that receives it in the next call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from cuvil_hw.ir.program import Program
 
 
 def keep_state(program: Program, pairs: Mapping[str, str]) -> Program:
-    """`program` with state: `pairs` gives outputs by the name of the input that they become in the next call, such as
-    {"state": "stateN"}. State starts as zeros. The ports of a pair disappear from the program's callers.
+    """`program` with state. `pairs`: {input: output}, such as {"state": "stateN"}; the output becomes that input in the
+    next call. State starts as zeros. Callers of the program no longer see the ports of a pair.
 
-    Raises CuvilError for names that aren't there or are paired twice, and for pairs of different types."""
+    Raises CuvilError for names that don't exist or are paired twice, and for pairs of different types.
+    """
     if not isinstance(pairs, Mapping):
         raise CuvilError(f"state is a {type(pairs).__name__}, expected outputs by input, such as {{'state': 'stateN'}}")
     inputs, outputs = dict(program.given), dict(program.outputs)
