@@ -176,6 +176,8 @@ def check_writable(value: Any, array: Array, name: str) -> None:
         strides, shape, dtype = value.stride(), value.shape, str(value.dtype).removeprefix("torch.")
     elif isinstance(value, np.ndarray):
         strides, shape, dtype = value.strides, value.shape, value.dtype.newbyteorder("=").name
+        if array.dtype == dtypes.BF16 and dtype == "uint16":
+            dtype = "bfloat16"  # given by its bits
         what = "" if value.flags.writeable else "a read-only array"
     else:
         raise InputError(f"input {name!r}: the model writes into it, and a {type(value).__name__} can't be written to")

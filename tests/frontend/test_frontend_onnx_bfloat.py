@@ -93,3 +93,10 @@ def test_casts_and_constants() -> None:
     want = np.concatenate([[-2.5], x.astype(np.float32) + tenth, [-2.5]]).astype(ml_dtypes.bfloat16)
     got = evaluate(load(made), [x.view(dtypes.BF16)])[0]
     np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
+
+
+def test_statistics_of_a_layer_norm_are_f32() -> None:
+    norm = helper.make_node("LayerNormalization", ["x", "s"], ["y", "mean"])
+    made = model([norm], (2, 4), (2, 4), s=weights(4))
+    made.graph.output.append(helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, [2, 1]))
+    assert [kind.dtype for _, kind in load(made).outputs] == ["bf16", "f32"]

@@ -162,3 +162,16 @@ def test_fabrics_refuse_it() -> None:
     for target in ("pynq-z2", "agilex"):
         with pytest.raises(cuvil.CuvilError, match=r"bf16.*f32"):
             cuvil.compile(module, target, example_inputs=x, precision="float32")
+
+
+@pytest.mark.needs("gcc")
+def test_writes_into_an_input_given_by_its_bits() -> None:
+    class Writes(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            x.add_(1)
+            return x * 2
+
+    x = torch.ones(3, dtype=torch.bfloat16)
+    bits = x.view(torch.uint16).numpy().copy()
+    cuvil.compile(Writes(), "cpu", example_inputs=x)(bits)
+    assert torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).tolist() == [2, 2, 2]

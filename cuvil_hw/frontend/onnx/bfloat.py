@@ -24,7 +24,9 @@ def convert(n: Node, version: int, converter: Converter) -> Result:
     made = converter(replace(n, inputs=wide), version)
     if isinstance(made, Value):
         return _rounded(n, made)
-    return [_rounded(n, v) for v in made]
+    first, *others = made
+    keeps = n.proto.op_type == "LayerNormalization"  # mean and inverse deviation are f32, the type they're computed in
+    return [_rounded(n, first), *(v if keeps else _rounded(n, v) for v in others)]
 
 
 def _native(n: Node) -> bool:
