@@ -1,4 +1,4 @@
-"""Where the package's data folders are: inside an installed wheel, or at the root of a checkout."""
+"""The location of the package's data folders: in an installed wheel, or at the root of a checkout."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Element types. A dtype is its name: "f32", "bf16", "i8", "u4", "bool". NumPy only, so that a board can use it.
+"""Element types. A dtype is a string: "f32", "bf16", "i8", "u4", "bool". NumPy only, so that a board can use it.
 
-`iN`/`uN` exist for every width 1-64; storage is the next NumPy container. What any part of Cuvil knows of a type stands
-in its record: a new type is a new row.
+`iN`/`uN` exist for every width 1-64, stored in the next larger NumPy container. A type's record holds everything that
+Cuvil knows about it: a new type is a new row.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ _INT = re.compile(r"([iu])([1-9][0-9]?)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """One element type. `bits`: of a value, which lies in a `container` of NumPy, zero- or sign-extended; `work`: the
-    dtype in which arithmetic is done, each op rounded once; `onnx`, `torch`: their names, "" where they have none. One
-    cell for each language: how a variable of the container is declared, "" where it can't be."""
+    """One element type.
+
+    Attributes:
+        bits: of a value, which is zero- or sign-extended to its NumPy `container`.
+        work: the dtype in which arithmetic is done; the result of each op is rounded once.
+        onnx, torch: their names for it; "" if they have none.
+
+    The other fields hold, for each language, how a variable of the container is declared; "" if it can't be.
+    """
 
     name: str
     kind: Literal["float", "int", "bool"]
@@ -94,7 +100,7 @@ def record(dtype: str) -> Dtype:
 
 
 def spellings(language: Language) -> dict[str, str]:
-    """What a language calls the types that fill their container, by dtype; without those that it lacks."""
+    """A language's names of the types that fill their container, by dtype; types that it lacks are left out."""
     return {d: text for d in WHOLE if (text := getattr(record(d), language))}
 
 
@@ -147,15 +153,15 @@ def from_numpy(dtype: npt.DTypeLike) -> str:
 
 
 def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`array`, of any container, as NumPy computes with it: bf16 as f32, exactly; others as they are."""
+    """`array` in a form with which NumPy can compute: bf16 becomes f32, exactly; others stay."""
     if array.dtype != BF16:
         return array
     return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def convert(array: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
-    """Numbers in the container of `dtype`, without a copy where they are there. To floats they are rounded to nearest,
-    ties to even, overflow to infinity; to bf16 through f32, as PyTorch does."""
+    """Numbers converted to the container of `dtype`; no copy if they have it already. Floats are rounded to nearest,
+    ties to even, overflow gives infinity; bf16 is rounded through f32, as in PyTorch."""
     given = numbers(np.asarray(array))
     if dtype != "bf16":
         return given.astype(to_numpy(dtype), copy=False)

@@ -79,7 +79,7 @@ def check_model(
 
 
 def show(found: Check, layers: bool) -> None:
-    """For people: what is wrong comes last, where a terminal leaves the eye."""
+    """Print the findings. Problems come last, where a reader of a terminal looks first."""
     line = _printer()
     line(found.name)
     for what, ends in (("input", found.inputs), ("output", found.outputs)):

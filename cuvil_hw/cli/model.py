@@ -101,8 +101,8 @@ def _run(path: Path) -> ModuleType:
 
 
 def _exported(path: Path, trust: bool) -> Any:
-    """The ExportedProgram in a .pt2 file. torch.export.load unpickles tensors and constants that a file marks so, and
-    evaluates its symbolic expressions: a made-up file runs what it likes. Hence `trust`."""
+    """The ExportedProgram in a .pt2 file. `trust`: required, because torch.export.load unpickles tensors and constants
+    that the file marks so, and evaluates its symbolic expressions: a malicious file can run any code."""
     if not path.is_file():
         raise CuvilError(f"{path}: there is no such file")
     if not trust:

@@ -1,4 +1,4 @@
-"""What every command prints: results and errors, for people and as JSON; progress on a terminal."""
+"""Prints results and errors of every command, for people and as JSON; shows progress on a terminal."""
 
 from __future__ import annotations
 

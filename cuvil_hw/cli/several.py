@@ -14,8 +14,8 @@ from cuvil_hw.runtime.executable import Executable
 
 @dataclass(slots=True)
 class Compiled:
-    """By target, failures last: the program or why there is none; and the seconds that it took, import and calibration
-    aside."""
+    """Results by target, failures last: the program, or why there is none; and the seconds it took, without import and
+    calibration."""
 
     results: dict[str, Executable | CuvilError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -40,7 +40,8 @@ def parse_shapes(shape: Sequence[str], dim: Sequence[str]) -> dict[Any, Any]:
 
 
 def few_listed(dims: dict[str, Dim]) -> dict[str, Dim]:
-    """All sizes of dimensions that list none, where they are few together: an artifact runs what was compiled."""
+    """All sizes of dimensions without a list, if they are few together: an artifact only runs sizes that were
+    compiled."""
     every = {n: d.sizes or (range(d.min, d.max + 1) if d.max is not None else ()) for n, d in dims.items()}
     if not 0 < prod(map(len, every.values())) <= FEW:
         return dims

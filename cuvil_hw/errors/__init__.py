@@ -52,8 +52,11 @@ class Unsupported(CuvilError):
 class DoesNotFit(CuvilError):
     """No choice of schedules meets the profile's limits.
 
-    `layer`, `axis`: the tightest place; `need`: of the whole design (of the layer, for an axis of rule "max") and
-    `limit`: what may be used, in the axis' unit; `nearest`: the closest thing that would fit, in words.
+    Attributes:
+        layer, axis: where the limit is exceeded most.
+        need: of the whole design (for an axis of rule "max": of the layer), in the axis' unit.
+        limit: what may be used, in the axis' unit.
+        nearest: the closest change that would fit, in words.
     """
 
     def __init__(self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str) -> None:
@@ -83,7 +86,7 @@ class ToolNotFound(CuvilError):
 
 
 def needs_python(purpose: str) -> None:
-    """Raise ToolNotFound on a Python that runs programs but not the compiler (xDSL needs 3.11)."""
+    """Raise ToolNotFound on a Python that can run programs but not the compiler (xDSL needs 3.11)."""
     if sys.version_info < (3, 11):
         here = ".".join(map(str, sys.version_info[:2]))
         remedy = f"this is Python {here}, which runs programs only: compile on another machine, bring the .cuvil file"
@@ -91,8 +94,8 @@ def needs_python(purpose: str) -> None:
 
 
 def pip_install(extra: str) -> str:
-    """The command that adds an extra of this package to what runs here: a checkout by its folder, else by name. A
-    shell takes it in any folder; it is for messages, not for artifacts, which name no path of a machine."""
+    """The shell command that installs an extra of this package: by folder in a checkout, else by name. For messages
+    only: artifacts must not name paths of a machine."""
     place = Path(__file__).resolve().parents[2]
     if (place / "pyproject.toml").is_file():
         return f"pip install -e {shell(f'{place}[{extra}]')}"
@@ -130,8 +133,8 @@ class InputError(CuvilError):
 
 
 class GuardError(CuvilError):
-    """What a call's values ask for lies beyond what the program was compiled for, such as more trips of a loop: there
-    is no result. The next call is not affected."""
+    """The values of a call need something for which the program wasn't compiled, such as more iterations of a loop. The
+    call has no result; the next call is not affected."""
 
 
 class DeviceError(CuvilError):

@@ -1,6 +1,6 @@
-"""Text from outside, such as the names in a model or the strings of a profile, as one word of another language.
+"""Quotes outside text, such as names in a model or strings in a profile, as one word of another language.
 
-One function a language; whatever is written goes through it, so that no text can become syntax there.
+One function per language. All outside text that is written passes through it, so that none can become syntax there.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Expr):
-    """One element of result number `result` of `op` (a dataclass of cuvil_hw.ops) on whole buffers: what an adapter
-    computes in its own way, without loops that are given to it."""
+    """Element of result number `result` of `op` (a dataclass of cuvil_hw.ops) applied to whole buffers. An adapter
+    implements the op in its own way; no loops are given."""
 
     op: object
     buffers: tuple[str, ...]
@@ -256,7 +256,7 @@ def all_of(conds: Sequence[Expr]) -> Expr:
 
 
 def inside(i: Expr, extent: int) -> Expr:
-    """0 ≤ i < extent, reduced to what is not known from the ranges of the iterators."""
+    """0 ≤ i < extent, without the parts that are known from the ranges of the iterators."""
     lo, hi = bounds(i)
     conds: list[Expr] = []
     if lo < 0:

@@ -1,21 +1,21 @@
-"""The operators of scalar expressions, one row each: all that any part of Cuvil knows of one.
+"""The operators of scalar expressions, one row each, with everything that Cuvil knows about one.
 
-A new operator is a new row. Whoever needs a column that a row leaves out gets a CuvilError which names the operator,
-the column and the target; nothing is computed or priced in another's place.
+A new operator is a new row. A row may leave columns out: code that needs one then gets a CuvilError that names the
+operator, the column and the target. No value of another operator is used instead.
 
 Where the costs come from; they rank schedules and are no measurements:
 
 - `cpu`: cycles of one operation, reciprocal throughput, in the order of magnitude of the tables that Agner Fog
-  publishes for cores with two vector pipes; a `Call` goes to the C library once an element. Those of tan, atan, log1p
+  publishes for cores with two vector pipes; a `Call` goes to the C library once per element. Those of tan, atan, log1p
   and expm1 lie between their neighbours as glibc's scalar f32 functions do (measured over [0, 3] with gcc -O2, glibc
   2.36 on a Xeon: exp, log, sin, cos 3 ns, atan 6, log1p 7, expm1 9, tanh, erf, tan 12).
 - `gpu`: results per clock and SM relative to f32 additions, in the order of magnitude of "arithmetic instructions" in
   the CUDA C++ Programming Guide; tan, atan, log1p and expm1: analytic, not checked.
-- `mlu`: operations on the scalar unit, one of each kind: analytic, not checked; Cambricon publishes nothing.
-- `cores`: the f32 cores of a fabric that an operator takes one after the other (adapters price those); a function
-  without one of its own is a range reduction and a polynomial: analytic, not checked, no vendor's implementation.
-- `logic`: the form whose size a fabric takes for integers; analytic, not checked. "free": not counted, it shares LUTs
-  with what reads it.
+- `mlu`: operations on the scalar unit, all counted alike: analytic, not checked; Cambricon publishes nothing.
+- `cores`: the f32 cores on an FPGA that an operator uses one after the other (adapters give their cost); a function
+  without a core of its own is a range reduction and a polynomial: analytic, not checked, no vendor's implementation.
+- `logic`: the kind of integer circuit, which sets its size on an FPGA; analytic, not checked. "free": not counted,
+  it shares LUTs with what reads it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One operator. `numpy`: its meaning on arrays (integers wrap, bool is logic); `signed`, `unsigned`, `real`: the
-    level2 op for operands of these types, None where it takes several (lower/emit.py composes them); `c`: what
-    C calls the level2 op on floats, an operator or the function for double, to which a language adds its prefix or
-    suffix (`Lang.math_f32`). Costs: see above."""
+    """One operator.
+
+    Attributes:
+        numpy: its meaning on arrays (integers wrap, bool is logic).
+        signed, unsigned, real: the level2 op for operands of these types; None if it takes several ops (lower/emit.py).
+        c: what C calls the level2 op on floats: an operator, or the function for double, to which a language adds its
+            prefix or suffix (`Lang.math_f32`).
+
+    The costs are described at the top of this module.
+    """
 
     name: str
     numpy: Callable[..., Any] | None
@@ -72,7 +78,7 @@ def _power(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _cores(names: str, steps: int = 0) -> Cores:
-    """`names`, then as many `steps` of a polynomial."""
+    """`names`, followed by the cores of `steps` steps of a polynomial."""
     return (*names.split(), *("mul", "add") * steps)
 
 
@@ -145,7 +151,8 @@ def on_arrays(name: str) -> Callable[..., Any]:
 
 
 def column(name: str, which: Column, target: str) -> Any:
-    """What a row says in one column, for `target` (in words). Raises CuvilError where it says nothing."""
+    """The value of one column of an operator's row, for `target` (a name for messages). Raises CuvilError if the row
+    has none."""
     if (found := getattr(scalar(name), which)) is None:
         raise CuvilError(
             f"scalar operator {name!r} has no {which!r} in its table (expr/scalar.py), which {target} needs"

@@ -1,4 +1,4 @@
-"""Walking, rewriting and showing expressions."""
+"""Visits, rewrites and prints expressions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cuvil_hw.expr.nodes import (
 
 
 def walk(e: Expr, children: Callable[[Expr], tuple[Expr, ...]] = lambda node: node.children()) -> Iterator[Expr]:
-    """Every node once per distinct node, children after parents (an expression is a DAG). `children`: of a node, where
-    not all are to be followed."""
+    """Every distinct node once, children after parents (an expression is a DAG). `children`: gives the children of a
+    node to visit, if not all."""
     seen: set[int] = set()
     stack = [e]
     while stack:
@@ -38,7 +38,7 @@ def walk(e: Expr, children: Callable[[Expr], tuple[Expr, ...]] = lambda node: no
 
 
 def rewrite(e: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
-    """Rebuild `e`, replacing every node for which `leaf` gives another; index arithmetic is simplified again."""
+    """Rebuild `e`, replacing every node for which `leaf` returns another one; index arithmetic is simplified again."""
     memo = {} if memo is None else memo
     if id(e) in memo:
         return memo[id(e)]
