@@ -284,7 +284,7 @@ def test_opt_lists_passes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_opt_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = text_of(tmp_path, capsys)
     assert "unknown pass 'fold2'; there are: fold," in error_of(capsys, "opt", path, "-p", "fold2")["message"]
-    assert error_of(capsys, "opt", path, "--pipeline", "fast")["type"] == "UsageError"
+    assert "unknown pass 'fast'; there are: fold," in error_of(capsys, "opt", path, "--pipeline", "fast")["message"]
     assert error_of(capsys, "opt", path, "--pipeline", "default", "-p", "fold")["type"] == "UsageError"
     path.write_text("func.func @main(", encoding="utf-8")
     assert "level1 text is not valid" in error_of(capsys, "opt", path)["message"]
