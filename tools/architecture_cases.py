@@ -5,6 +5,7 @@ Widths are a few dozen, layers one or two; weights are random. Nothing is downlo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,6 +118,18 @@ def _detr(config: str, **changes: Any) -> Callable[[], Any]:
     )  # fmt: skip
 
 
+def _rt_detr() -> Any:
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )  # fmt: skip
+    return transformers.RTDetrConfig(
+        backbone_config=backbone, encoder_hidden_dim=16, encoder_in_channels=[8, 8, 8], encoder_ffn_dim=32,
+        encoder_attention_heads=2, d_model=16, num_queries=4, decoder_layers=1, decoder_attention_heads=2,
+        decoder_ffn_dim=32, decoder_in_channels=[16, 16, 16], num_labels=3, hidden_expansion=0.5,
+    )  # fmt: skip
+
+
 def built(model: str, config: Callable[[], Any], inputs: Inputs) -> Case:
     def make() -> tuple[nn.Module, dict[str, Any]]:
         torch.manual_seed(0)
@@ -147,6 +160,16 @@ def _llava() -> Any:
         image_token_index=63,
         vision_feature_layer=-1,
     )
+
+
+def _unchecked(case: Case) -> Case:
+    """Without transformers' checks of values, in the process that runs it."""
+
+    def make() -> tuple[nn.Module, dict[str, Any]]:
+        os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
+        return case.make()
+
+    return Case(f"{case.name}, unchecked", case.route, make)
 
 
 def _blip2() -> Any:
@@ -273,6 +296,7 @@ HF: tuple[Case, ...] = (
     built("ConditionalDetrForObjectDetection", _detr("ConditionalDetrConfig"), image(64)),
     built("DeformableDetrForObjectDetection", _detr("DeformableDetrConfig", num_feature_levels=3, decoder_layers=2),
           image(64)),
+    built("RTDetrForObjectDetection", _rt_detr, image(64)),
     hf("YolosForObjectDetection", IMAGE, image(), image_size=[32, 32], num_detection_tokens=4),
     built("SamModel", _sam, _sam_inputs),
     # sound, several modes, series
@@ -287,8 +311,9 @@ HF: tuple[Case, ...] = (
           decoder_num_attention_heads=2, decoder_intermediate_size=16), lambda: {**tokens(), **image()()}),
     built("Blip2ForConditionalGeneration", _blip2, _blip2_inputs),
     built("LlavaForConditionalGeneration", _llava, _llava_inputs),
+    _unchecked(built("LlavaForConditionalGeneration", _llava, _llava_inputs)),
     hf("ViltModel", {**TEXT, **IMAGE}, lambda: {"input_ids": ints(1, 5), "pixel_values": floats(1, 3, 32, 32),
-       "pixel_mask": torch.ones(1, 32, 32, dtype=torch.long)}, max_image_length=-1),
+       "pixel_mask": torch.ones(1, 32, 32, dtype=torch.long)}, max_image_length=-1, route="accelerate, whole=False"),
     hf("PatchTSTModel", {}, lambda: {"past_values": floats(1, 32, 2)}, num_input_channels=2, context_length=32,
        patch_length=4, patch_stride=4, d_model=16, num_attention_heads=2, num_hidden_layers=1, ffn_dim=32),
 )  # fmt: skip

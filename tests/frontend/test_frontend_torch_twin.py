@@ -146,3 +146,51 @@ def test_a_wrapper_of_segformer_compiles() -> None:
     got = evaluate(load(model, x), [x.numpy()])[0]
     with torch.no_grad():
         np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_recording_in_a_model_inside_another() -> None:
+    """The outer model still records when the inner one has ended, and a trace can follow."""
+    capturing = pytest.importorskip("transformers.utils.output_capturing")
+    twin_of(nn.Linear(2, 2))
+
+    def record(x: Any) -> None:
+        collected = capturing._active_collector.get()
+        if collected is not None:
+            collected.append(x)
+
+    def forward(x: Any) -> Any:
+        outer: list[Any] = []
+        inner: list[Any] = []
+        token = capturing._active_collector.set(outer)
+        again = capturing._active_collector.set(inner)
+        record(x + 1)
+        capturing._active_collector.reset(again)
+        record(x * 2)
+        capturing._active_collector.reset(token)
+        record(x)
+        return outer, inner
+
+    x = torch.arange(3.0)
+    want = ([x * 2], [x + 1])
+    traced = torch.compile(forward, backend="eager", fullgraph=True)
+    for (outer,), (inner,) in (forward(x), traced(x), forward(x)):
+        assert torch.equal(outer, want[0][0])
+        assert torch.equal(inner, want[1][0])
+    assert capturing._active_collector.get() is None
+
+
+def test_checks_of_values_name_the_way_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("transformers.utils.import_utils")
+
+    class Checked(nn.Module):
+        def forward(self, x: Any) -> Any:
+            utils.torch_compilable_check(x > 0, "positive")
+            return x * 2
+
+    x = torch.ones(3)
+    monkeypatch.delenv("TRANSFORMERS_DISABLE_TORCH_CHECK", raising=False)
+    with pytest.raises(cuvil.Unsupported, match="TRANSFORMERS_DISABLE_TORCH_CHECK=1"):
+        cuvil.accelerate(Checked().eval())(x)
+    monkeypatch.setenv("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
+    torch._dynamo.reset()
+    assert torch.equal(cuvil.accelerate(Checked().eval())(x), x * 2)

@@ -31,6 +31,11 @@ _SELECTED = (
     "PyTorch selects"
 )
 
+_UNCHECKED = (
+    ": it checks values that only a run knows; with TRANSFORMERS_DISABLE_TORCH_CHECK=1 in the environment transformers "
+    "leaves such checks out"
+)
+
 
 @dataclass(frozen=True)
 class Strided:
@@ -138,7 +143,8 @@ class Specialized(torch.fx.Interpreter):
         except CuvilError:
             raise
         except Exception as e:  # a fake run or a trace: whatever an op raises means that it can't be compiled
-            raise Unsupported([Refusal(_name(n), reason(e), 1, (line_of(n),))], "torch.compile") from e
+            why = reason(e) + (_UNCHECKED if "torch_compilable_check" in (n.stack_trace or "") else "")
+            raise Unsupported([Refusal(_name(n), why, 1, (line_of(n),))], "torch.compile") from e
 
     def _autocast(self, n: torch.fx.Node) -> Any:
         """Autocast that is switched off. One that is on is refused: what it casts, nobody has written down."""

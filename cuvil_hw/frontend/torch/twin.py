@@ -64,14 +64,43 @@ def _moved(value: Any, made: Mapping[int, Any], depth: int = 4) -> Any:
 def _prepare_capture(module: torch.nn.Module) -> None:
     """Hooks for recording, in every model inside that takes part; they do nothing until outputs are asked for. Those
     that are there stay as they are: transformers itself would install them again with those of a model around."""
-    capturing = sys.modules.get("transformers.utils.output_capturing")
+    capturing: Any = sys.modules.get("transformers.utils.output_capturing")
     if capturing is None:
         return
+    if not isinstance(capturing._active_collector, _Collectors):
+        capturing._active_collector = _Collectors(capturing._active_collector)
     for model in module.modules():
         takes_part = hasattr(model, "_can_record_outputs") and _records(type(model), str(capturing.__file__))
         if takes_part and not getattr(model, _HOOKED, False):
             with _hooks_kept(model):
                 capturing.maybe_install_capturing_hooks(model)
+
+
+class _Collectors:
+    """What models of transformers put collectors of outputs into, one inside another also in a trace: transformers' own
+    there keeps one, forgets it when the model inside ends, and asks a ContextVar, which no trace can follow. Outside of
+    traces `original` does the work."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self.traced: list[Any] = []
+
+    def get(self) -> Any:
+        if self.traced:
+            return self.traced[-1]
+        return None if torch.compiler.is_dynamo_compiling() else self.original.get()
+
+    def set(self, value: Any) -> Any:
+        if self.traced or torch.compiler.is_dynamo_compiling():
+            self.traced.append(value)
+            return None
+        return self.original.set(value)
+
+    def reset(self, token: Any) -> None:
+        if token is None:
+            self.traced.pop()
+        else:
+            self.original.reset(token)
 
 
 def _records(kind: type[Any], file: str) -> bool:
