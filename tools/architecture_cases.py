@@ -239,8 +239,9 @@ HF: tuple[Case, ...] = (
     hf("OlmoeForCausalLM", MOE, words), hf("PhimoeForCausalLM", MOE, words), hf("GraniteMoeForCausalLM", MOE, words),
     hf("GptOssForCausalLM", MOE, words, head_dim=8), hf("DeepseekV2ForCausalLM", {**MOE, **MLA}, words),
     hf("DeepseekV3ForCausalLM", {**MOE, **MLA}, words),
-    hf("SwitchTransformersModel", SEQ2SEQ, lambda: {**pairs(), "use_cache": False}, d_kv=8, d_ff=32, num_layers=2,
-       num_decoder_layers=2, num_heads=2, num_experts=4, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1),
+    hf("SwitchTransformersModel", SEQ2SEQ, lambda: {**words(), "decoder_input_ids": ints(2, 4, seed=1),
+       "use_cache": False}, d_kv=8, d_ff=32, num_layers=2, num_decoder_layers=2, num_heads=2, num_experts=4,
+       num_sparse_encoder_layers=1, num_sparse_decoder_layers=1),
     # states instead of attention
     hf("MambaForCausalLM", TEXT, tokens, state_size=4, time_step_rank=4),
     hf("Mamba2ForCausalLM", TEXT, tokens, state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),

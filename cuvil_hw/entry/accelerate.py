@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ M = TypeVar("M")
 
 # Counters of caches: numbers that change with every token. Dynamo keeps those open whose names match.
 COUNTERS = r"L\[.*\.(cumulative_length\w*|_?seen_tokens)$"
+_RAISED = re.compile(r"raised exception (.+)")  # in Dynamo's words
 SIGNATURES = 256  # kinds of calls that one model is compiled for
 
 
@@ -165,6 +167,13 @@ def _explained(error: Exception, name: str) -> CuvilError:
     text = " ".join(" ".join(lines).split())
     if "data-dependent" in text.lower():
         text += "; accelerate(…, whole=False) lets Python decide there, @cuvil.compile compiles both branches"
+    elif raised := _RAISED.search(str(error)):
+        text = (
+            f"raises {raised[1].strip()} while it is traced; a model that doesn't in PyTorch asks whether it is being "
+            "compiled, and makes less of its arguments itself then: give them, such as attention_mask"
+        )
+    elif "torch.nn.Parameter()" in text:
+        text += "; convert weights before the model is accelerated: layer.to(dtype)"
     frames = [(f.filename, f.lineno or 0) for f in getattr(error, "real_stack", None) or ()]
     where = user_line(frames)
     return Unsupported([Refusal("forward", text, 1, (where,) if where else ())], name)

@@ -369,3 +369,38 @@ def test_a_model_keeps_its_own_save(tmp_path: Path) -> None:
     assert fast.save("x") == "its own: x"
     fast.cuvil_save(tmp_path / "keeper.cuvil")
     assert (tmp_path / "keeper.cuvil").is_file()
+
+
+class Demanding(nn.Module):
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones(x.shape[0])
+        return x * mask[:, None]
+
+
+def test_what_a_model_raises_only_where_it_is_compiled() -> None:
+    fast = module.accelerate(Demanding().eval())
+    with pytest.raises(Unsupported, match=r"test_accelerate\.py:\d+: raises TypeError.*give them, such as"):
+        fast(torch.ones(2, 3))
+    assert fast(torch.ones(2, 3), torch.zeros(2)).tolist() == [[0.0] * 3] * 2
+
+
+class Converting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        self.layer = self.layer.to(x.dtype)
+        return self.layer(x)
+
+
+def test_a_forward_that_converts_weights() -> None:
+    model = Converting().eval()
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        fast = module.accelerate(model)
+        torch.testing.assert_close(fast(x), model(x))
+        with pytest.raises(Unsupported, match=r"convert weights before the model is accelerated: layer\.to"):
+            fast(x.double())
+    assert model.layer.weight.dtype == torch.float32

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import cuvil
-from cuvil_hw.errors import Unsupported
+from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import evaluate
 from tests.frontend.test_masked_experts import D, E, Function, routed
@@ -162,3 +163,91 @@ def test_what_has_no_bound_says_what_has() -> None:
     for f in (lambda x: torch.unique(x), lambda x: x.nonzero()):
         with pytest.raises(Unsupported, match=r"\.py:\d+: .*(nonzero_static|tensor and mask)"):
             load_torch(Function(f), X)
+
+
+def changed_since(x):
+    y, i = x.clone(), torch.where(x[:, 0] > 0)[0]
+    i += 1
+    for k in i:
+        y[k - 1] = 0
+    return y
+
+
+def test_positions_that_were_changed_are_no_longer_those_found() -> None:
+    with pytest.raises(Unsupported, match=r"test_loops_over_positions\.py:\d+.*what nonzero found itself"):
+        agrees(changed_since, (X,))
+
+
+def of_a_number(x):
+    found = torch.where(x[0, 0] > 0, x, 0).nonzero_static(size=2), torch.nonzero_static(x[0, 0], size=2)
+    return *found, x[0, 0].nonzero().shape[0] + 0 * x
+
+
+def test_a_tensor_without_dimensions() -> None:
+    program = load_torch(Function(of_a_number), X)
+    for x in (X, -X, X * 0):
+        for a, b in zip(evaluate(program, [x.numpy()]), of_a_number(x), strict=True):
+            assert torch.equal(torch.from_numpy(a.copy()), b)
+
+
+def assigned(x):
+    y = x.copy()
+    y[np.nonzero(x[:, 0] > 0)] *= 2
+    i, j = np.where(x < 0)
+    y[i, j] = x[i, j] - i + j
+    k = np.flatnonzero(x[:, 1] > 0)
+    return y, x[k].sum(0), x[k].mean(), np.argwhere(x > 0).sum(0), (x > 0).nonzero()[0].sum()
+
+
+def one_by_one(x):
+    y, seen = x.copy(), 0
+    for i in np.nonzero(x[:, 0] > 0)[0]:
+        y[i] = y[i - 1] + i
+        seen += 1
+    for i, j in np.argwhere(x < 0):
+        y[i, j] += i - j
+    for k in np.argwhere(x[:, 1] > 0)[:, 0].astype(np.int64):
+        y[k] *= 2
+    return y, seen + 0 * x
+
+
+@pytest.mark.parametrize("f", [assigned, one_by_one])
+def test_functions_of_numpy(f: Any) -> None:
+    x = X.numpy()
+    agrees(f, (x,), (-x,), (np.abs(x) + 1,), (x[::-1].copy(),))
+
+
+def test_positions_of_numpy_are_no_result() -> None:
+    for f in (lambda x: np.nonzero(x), lambda x: np.flatnonzero(x > 0) * 2, lambda x: np.unique(x)):
+        with pytest.raises(Unsupported, match=r"mask"):
+            agrees(f, (X.numpy(),))
+
+
+class Converts(nn.Module):
+    """Converts a layer while it runs, as the router of SwitchTransformers does."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer, self.dtype = nn.Linear(2, 3), dtype
+
+    def forward(self, x: Any) -> Any:
+        self.layer = self.layer.to(self.dtype)
+        return self.layer(x.to(self.dtype)).float()
+
+
+def test_a_conversion_that_changes_nothing() -> None:
+    model = Converts(torch.float32).eval()
+    want = model(X)
+    (y,) = evaluate(load_torch(model, X), [X.numpy()])
+    torch.testing.assert_close(torch.from_numpy(y), want.detach())
+    assert "_apply" not in vars(model.layer)
+
+
+def test_a_conversion_that_changes_weights() -> None:
+    model = Converts(torch.float64).eval()
+    with pytest.raises(CuvilError, match=r"weight of Linear from torch\.float32.*before: module\.to\(torch\.float64\)"):
+        load_torch(model, X)
+    assert model.layer.weight.dtype == torch.float32
+    model.to(torch.float64)
+    (y,) = evaluate(load_torch(model, X), [X.numpy()])
+    torch.testing.assert_close(torch.from_numpy(y), model(X).detach())

@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python.elements import ELEMENTS
+from cuvil_hw.frontend.python.libraries import DATA_SHAPE, POSITIONS
 from cuvil_hw.frontend.python.number import Number, is_python_number, kind_of
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 
@@ -34,11 +35,6 @@ _REDUCE = {
     "logical_or": np.any,
 }
 _ACCUMULATE = {"add": np.cumsum, "multiply": np.cumprod}
-_DATA_SHAPE = frozenset([
-    "nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_values", "unique_counts",
-    "unique_inverse", "extract", "compress", "union1d", "intersect1d", "setdiff1d", "setxor1d", "trim_zeros",
-    "histogram", "bincount", "piecewise", "delete",
-])  # fmt: skip
 _OF_TYPE = frozenset([
     "shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "common_type",
     "min_scalar_type",
@@ -50,6 +46,7 @@ _ALIKE = frozenset([
 _METHODS = frozenset([
     "sum", "prod", "mean", "std", "var", "min", "max", "argmin", "argmax", "cumsum", "cumprod", "squeeze",
     "swapaxes", "dot", "clip", "round", "any", "all", "repeat", "take", "trace", "diagonal", "argsort", "ptp",
+    "nonzero",
 ])  # fmt: skip
 
 
@@ -332,9 +329,13 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
     known, values = _known((args, kwargs))
     if known:
         return _of_known(func, values, args, kwargs)
-    if name in _DATA_SHAPE or (name == "where" and len(args) == 1):
+    if name in DATA_SHAPE - POSITIONS:
         refuse(label, "the shape of its result depends on the values; use np.where with three arguments, or masks")
     expected = _on_ones(func, label, args, kwargs)
+    if name in POSITIONS and len(args) + len(kwargs) == 1:
+        from cuvil_hw.frontend.python.replaced import positions
+
+        return positions(name, *args, *kwargs.values())
     if name in _OF_TYPE:
         return expected
     if not path and name in (own := _replaced()):

@@ -31,6 +31,7 @@ from cuvil_hw.frontend.python.rewrite import rewritten
 from cuvil_hw.frontend.python.source import Function, of_user, read, rebuilt
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 from cuvil_hw.frontend.python.values import Cond, constant, truth
+from cuvil_hw.frontend.torch.conversions import keep_types
 
 _DEPTH = 64  # calls of one function inside each other, each under a condition on tensors
 _POW = math.pow  # torch.export puts a function of its own in its place while it traces
@@ -124,22 +125,26 @@ def _of_user(f: Function, args: Any, kwargs: Any) -> Any:
 
 @contextmanager
 def patched(module: torch.nn.Module) -> Iterator[None]:
-    """Inside this context, the forwards of a module and its submodules are rewritten, if they are the user's."""
-    changed = []
+    """Inside this context, the forwards of a module and its submodules are rewritten, if they are the user's, and
+    conversions that change nothing pass (`keep_types`)."""
+    changed: list[tuple[torch.nn.Module, str]] = []
     for m in module.modules():
         kind = type(m)
+        if "_apply" not in m.__dict__:
+            keep_types(m)
+            changed.append((m, "_apply"))
         if (of_user(kind.forward) or loops(kind.forward)) and "forward" not in m.__dict__:
             own = converted(kind.forward) if of_user(kind.forward) else rewritten_loops(kind.forward)
             m.__dict__["forward"] = types.MethodType(own, m)
-            changed.append(m)
+            changed.append((m, "forward"))
         for tensor in (*m.parameters(recurse=False), *m.buffers(recurse=False)):
             if not constant(tensor):
                 current().frozen[memory(tensor)] = f"a weight of {type(m).__name__}"
     try:
         yield
     finally:
-        for m in changed:
-            del m.__dict__["forward"]
+        for m, name in changed:
+            del m.__dict__[name]
 
 
 def _library(f: Any, args: Any, kwargs: Any) -> Any:
@@ -266,7 +271,7 @@ def _math(f: Any, name: str, args: Any) -> Any:
 
 
 def _array_method(f: Any, args: Any, kwargs: Any) -> Any:
-    return f(*args, **kwargs)
+    return hits.follow(f.__self__, f.__name__, f(*args, **kwargs))
 
 
 def _as_number(value: Any, kind: type) -> Any:

@@ -214,7 +214,7 @@ def get_item(owner: Any, index: Any) -> Any:
     if isinstance(owner, np.ndarray):
         owner = outside(owner, "an array")
     if isinstance(owner, Array):
-        return indexing.get(owner, index)
+        return hits.part(owner, index, indexing.get(owner, index))
     if isinstance(index, Number | torch.Tensor) or (isinstance(index, Array) and index.known is None):
         if isinstance(owner, list | tuple):
             refuse("a subscript", f"chooses from a {type(owner).__name__} by a value read from tensors; stack it first")

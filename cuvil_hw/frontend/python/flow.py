@@ -342,6 +342,12 @@ def _counting(r: TracedRange) -> Iterator[tuple[Any, Any]]:
 def listed(values: Any) -> Any:
     if isinstance(values, Array | torch.Tensor) and not values.ndim:
         raise TypeError("iteration over a 0-d array or tensor")
+    if isinstance(values, Array | torch.Tensor) and not isinstance(values.shape[0], int):
+        refuse(
+            "a loop",
+            "goes through what was selected by values, so that how often it runs depends on them; go through what "
+            "nonzero found itself, or through all rows with the mask as a condition",
+        )
     current().reads.used(values)
     return values
 

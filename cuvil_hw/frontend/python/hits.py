@@ -15,25 +15,28 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current
 
 _LINES = frozenset(["squeeze", "flatten", "reshape", "view", "ravel"])  # of one column
-_SAME = frozenset(["clone", "detach", "contiguous", "long", "to", "cpu"])
+_SAME = frozenset(["clone", "detach", "contiguous", "long", "to", "cpu", "copy", "astype"])
 
 
 @dataclass(frozen=True)
 class Hits:
     """`found`: a result of nonzero, or a part of it. `mask`: (n,), its argument, flattened. `rows`: (n, …), the rows
-    that `found` would have if the mask were true everywhere."""
+    that `found` would have if the mask were true everywhere. `version`: torch's count of changes of `found`, for which
+    this holds."""
 
-    found: torch.Tensor
+    found: Any
     mask: torch.Tensor
     rows: np.ndarray[Any, Any]
+    version: int
 
     def trips(self) -> Iterator[tuple[Any, Any]]:
         for i, row in enumerate(self.rows):
-            yield Number(self.mask[i], bool), known(row)
+            yield Number(self.mask[i], bool), Array.of(row) if isinstance(self.found, Array) else known(row)
 
 
 class Known(torch.Tensor):
@@ -58,44 +61,50 @@ def known(values: Any) -> torch.Tensor:
 
 
 def record(source: torch.Tensor, found: Any) -> Any:
-    """What nonzero found of `source`: one tensor of rows, or one of each axis."""
-    rows = np.indices(tuple(source.shape)).reshape(source.ndim, -1).T
+    """What nonzero found of `source`: one array of rows, or one of each axis."""
+    rows = np.argwhere(np.ones(tuple(source.shape)))
     mask = source.reshape(-1) != 0
-    if isinstance(found, torch.Tensor):
-        _keep(Hits(found, mask, rows))
-    else:
+    if isinstance(found, tuple):
         for axis, part in enumerate(found):
-            _keep(Hits(part, mask, rows[:, axis]))
+            _keep(part, mask, rows[:, axis])
+    else:
+        _keep(found, mask, rows)
     return found
 
 
 def of(value: Any) -> Hits | None:
-    return current().hits.get(id(value))
+    hits: Hits | None = current().hits.get(id(value))
+    return hits if hits is not None and hits.version == _tensor(value)._version else None
 
 
-def _keep(hits: Hits) -> None:
-    current().hits[id(hits.found)] = hits
+def _tensor(value: Any) -> torch.Tensor:
+    tensor: torch.Tensor = value.tensor if isinstance(value, Array) else value
+    return tensor
+
+
+def _keep(found: Any, mask: torch.Tensor, rows: np.ndarray[Any, Any]) -> None:
+    current().hits[id(found)] = Hits(found, mask, rows, _tensor(found)._version)
 
 
 def follow(source: Any, name: str, result: Any) -> Any:
     """A method of what nonzero found."""
     hits = of(source)
-    if hits is not None and isinstance(result, torch.Tensor):
+    if hits is not None and isinstance(result, torch.Tensor | Array):
         column = hits.rows.ndim == 1 or hits.rows.shape[1] == 1
         if name in _LINES and column and result.ndim == 1:
-            _keep(Hits(result, hits.mask, hits.rows.reshape(-1)))
-        elif name in _SAME and result.dtype == torch.int64:
-            _keep(Hits(result, hits.mask, hits.rows))
+            _keep(result, hits.mask, hits.rows.reshape(-1))
+        elif name in _SAME and _tensor(result).dtype == torch.int64:
+            _keep(result, hits.mask, hits.rows)
     return result
 
 
-def part(source: torch.Tensor, index: Any, result: torch.Tensor) -> torch.Tensor:
+def part(source: Any, index: Any, result: Any) -> Any:
     """source[index]: a column of what nonzero found."""
     hits = of(source)
     if hits is not None and isinstance(index, tuple) and len(index) == 2:
         first, column = index
         if first == slice(None) and isinstance(column, int):
-            _keep(Hits(result, hits.mask, hits.rows[:, column]))
+            _keep(result, hits.mask, hits.rows[:, column])
     return result
 
 

@@ -48,7 +48,7 @@ _IMPURE = {
     "logging": "writes a log; do it outside of the function",
     "scipy": "is no array library that can be compiled; use torch's or NumPy's function",
 }
-POSITIONS = frozenset(["nonzero", "argwhere", "where"])  # of torch, where their results are used like masks
+POSITIONS = frozenset(["nonzero", "argwhere", "flatnonzero", "where"])  # what they find is used like masks
 BOUNDED = (
     "the shape of its result depends on the values; use where with three arguments, masks, or a form with a bound, as "
     "torch.nonzero_static(x, size=…, fill_value=…)"
@@ -115,7 +115,7 @@ def reason(function: Any) -> str | None:
     module = getattr(function, "__module__", None) or type(getattr(function, "__self__", function)).__module__
     owner = getattr(function, "__self__", None)
     home = module.partition(".")[0] if isinstance(module, str) else ""
-    if home in ("numpy", "torch") and name in DATA_SHAPE and not (home == "torch" and name in POSITIONS):
+    if home in ("numpy", "torch") and name in DATA_SHAPE - POSITIONS:
         return BOUNDED
     if (isinstance(module, str) and module.startswith("numpy.random")) or _of_numpy_random(owner):
         return _IMPURE["random"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cuvil_hw.frontend.python import hits
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.number import Number, is_python_number
 from cuvil_hw.frontend.python.trace import refuse
@@ -59,6 +60,17 @@ def alike(name: str, args: Any, dtype: np.dtype[Any]) -> Any:
         parts = made[0]
         made[0] = [cast(x) for x in parts]
     return made
+
+
+def positions(name: str, x: Any) -> Any:
+    """What np.nonzero, np.where(x), np.argwhere and np.flatnonzero find: where `x` isn't zero, in order."""
+    source = Array.of(x).tensor
+    if name == "flatnonzero":
+        source = source.reshape(-1)
+    if name == "argwhere":
+        return hits.record(source, Array(torch.argwhere(source)))
+    found = hits.record(source, tuple(Array(t) for t in torch.nonzero(source, as_tuple=True)))
+    return found[0] if name == "flatnonzero" else found
 
 
 REPLACED = {"fix": fix, "pad": pad}

@@ -27,6 +27,7 @@ from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
 from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, array_of, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
+from cuvil_hw.frontend.torch.conversions import keep_types
 from cuvil_hw.frontend.torch.errors import called, quiet, raised_at, reason
 from cuvil_hw.frontend.torch.functional import functional
 from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
@@ -93,6 +94,7 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
     try:
         for m in twin.modules():
             m.training = False
+            keep_types(m)
         trace_loops(list(twin.modules()))
         with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions(), Sequences(twin):
             yield twin

@@ -138,8 +138,7 @@ def _positions(e: Emitter, x: Any) -> Packed:
     if isinstance(x, Packed):
         e.refuse("asks where among the selected rows some are; use the mask of all rows")
     shape = e.shape(x)
-    grid = torch.cartesian_prod(*map(torch.arange, shape)).reshape(prod(shape), len(shape))
-    return Packed(grid, e.ssa(e.reshape(e.cast(x, "bool"), (prod(shape),))), e.loc)
+    return Packed(torch.ones(shape).nonzero(), e.ssa(e.reshape(e.cast(x, "bool"), (prod(shape),))), e.loc)
 
 
 def count(e: Emitter, mask: SSAValue) -> SSAValue:

@@ -227,15 +227,14 @@ def mode(e: Emitter, *_: Any) -> Value:
 def nonzero_static(e: Emitter, x: Value, size: int, fill_value: int) -> Value:
     """(size, axes): where the first elements are that aren't zero, `fill_value` where there are no more."""
     shape, total = e.shape(x), e.type(x).size
-    if not size or not total:
+    if not e.out.size or not total:
         return e.splat(fill_value, e.out)
     mask = e.cast(e.reshape(e.cast(x, "bool"), (total,)), "i64")
     order = e.op(ew.CumSum(0), mask)  # from 1 on
     kind = e.type(order)
     order = e.op(ew.Mul(), order, mask)
     at = e.op(ew.PositionOf(0, size), e.op(ew.Sub(), order, e.splat(1, kind)))
-    grid = torch.cartesian_prod(*map(torch.arange, shape)).reshape(total, len(shape))
-    found = e.op(Gather(0), grid, at)
+    found = e.op(Gather(0), torch.ones(shape).nonzero(), at)
     count = e.reshape(e.op(rd.ReduceSum((0,), False), mask), (1, 1))
     there = e.op(ew.Less(), e.broadcast(torch.arange(size)[:, None], e.out.shape), e.broadcast(count, e.out.shape))
     return e.op(ew.Where(), there, found, e.splat(fill_value, e.out))
