@@ -23,7 +23,7 @@ def keep_types(module: torch.nn.Module) -> None:
 def _apply(module: torch.nn.Module, convert: Convert, recurse: bool = True) -> torch.nn.Module:
     """In place of Module._apply. Raises CuvilError for a conversion that changes something."""
     if convert.__module__ != torch.nn.Module.__module__:  # no conversion: a function of the model's own
-        return type(module)._apply(module, convert, recurse)
+        return type(module)._apply(module, convert, recurse)  # type: ignore[no-any-return, no-untyped-call]
     for name, tensor in (*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=recurse)):
         made: Any = convert(tensor)
         if (made.dtype, made.device) != (tensor.dtype, tensor.device):
