@@ -184,8 +184,8 @@ class _Values:
         if not isinstance(view.target, torch._ops.OpOverload):
             raise _NotPlain
         name, old = view.target._schema.name.removeprefix("aten::"), _val(source)
-        if _val(view).dtype != old.dtype:
-            raise _NotPlain  # bits read as another type
+        if _val(view).dtype != old.dtype or len(view.all_input_nodes) > 1:
+            raise _NotPlain  # bits read as another type, or a place that a value decides
         schema = view.target._schema.arguments[1:]
         rest = [*view.args[1:], *(view.kwargs.get(a.name, a.default_value) for a in schema[len(view.args) - 1 :])]
         if name in _SAME:
