@@ -35,4 +35,6 @@ def _apply(module: torch.nn.Module, convert: Convert, recurse: bool = True) -> t
     return module
 
 
+vars(_apply)["__cuvil__"] = True  # a stand-in while a function is traced, no state of the module
+
 __all__ = ["keep_types"]
