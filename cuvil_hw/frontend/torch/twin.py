@@ -88,16 +88,16 @@ class _Collectors:
     def get(self) -> Any:
         if self.traced:
             return self.traced[-1]
-        return None if torch.compiler.is_dynamo_compiling() else self.original.get()
+        return None if torch.compiler.is_compiling() else self.original.get()
 
     def set(self, value: Any) -> Any:
-        if self.traced or torch.compiler.is_dynamo_compiling():
+        if self.traced or torch.compiler.is_compiling():
             self.traced.append(value)
             return None
         return self.original.set(value)
 
     def reset(self, token: Any) -> None:
-        if token is None:
+        if token is None and self.traced:
             self.traced.pop()
         else:
             self.original.reset(token)
