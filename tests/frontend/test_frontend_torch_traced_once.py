@@ -10,7 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("xdsl")
 import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
 
+import cuvil  # noqa: E402
 from tests.support.torch_oracle import check, rand  # noqa: E402
 
 
@@ -101,3 +103,27 @@ def test_writes_through_views_of_another_type() -> None:
         return y
 
     check(bits, rand(4, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8, torch.bool, torch.bfloat16], ids=str)
+def test_where_with_numbers_and_operators_of_bits_need_no_second_trace(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask = torch.tensor([True, False, True, False])
+    x, y = torch.tensor([1, 0, 3, 7]).to(dtype), torch.tensor([2, 5, 0, 1]).to(dtype)
+
+    class Model(nn.Module):
+        def forward(self, mask: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            found = [torch.where(mask, x, 2.5), torch.where(mask, x, -3), torch.where(mask, -3, x), mask & (x > 0)]
+            if not x.dtype.is_floating_point:
+                found += [x & y, x | y, x ^ y]
+            return tuple(found)
+
+    def second(*_: Any, **__: Any) -> Any:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", second)
+    got = cuvil.compile(Model().eval(), "cpu", (mask, x, y))(mask, x, y)
+    for ours, torchs in zip(got, Model()(mask, x, y), strict=True):
+        assert ours.dtype == torchs.dtype
+        assert torch.equal(ours, torchs)

@@ -194,3 +194,19 @@ def test_checks_of_values_name_the_way_around_them(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
     torch._dynamo.reset()
     assert torch.equal(cuvil.accelerate(Checked().eval())(x), x * 2)
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.must_run
+def test_a_model_of_transformers_compiles_ahead_of_time_with_its_hidden_states() -> None:
+    """torch.export runs the forward itself, where transformers takes the trace for a compilation."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=50, **sizes)).eval()
+    ids = torch.randint(0, 50, (1, 7))
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
+    got, want = cuvil.compile(model, "cpu", given)(**given), model(**given)
+    assert len(got.hidden_states) == len(want.hidden_states) == 3
+    for ours, torchs in zip(got.hidden_states, want.hidden_states, strict=True):
+        assert torch.allclose(ours, torchs, atol=1e-5)

@@ -41,6 +41,7 @@ def _names(*groups: str) -> frozenset[str]:
 _EACH = _names(
     "_to_copy to.dtype to.dtype_layout to.device to.other type_as clone alias detach contiguous lift_fresh_copy",
     "dropout native_dropout zeros_like ones_like full_like empty_like gelu silu mish where.self expand_as expand",
+    "where.ScalarOther where.ScalarSelf where.Scalar __and__.Tensor __or__.Tensor __xor__.Tensor",
     "copy expand_copy lerp.Scalar lerp.Tensor",
 )
 _VIEWS = _names(

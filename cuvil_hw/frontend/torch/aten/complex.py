@@ -293,7 +293,7 @@ def product(e: Emitter, a: Operand, b: Operand) -> Pair:
     return Pair(e.op(ew.Sub(), re, matmul(e, a.im, b.im)), im)
 
 
-@enter("where.self")
+@enter("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Pair:
     a, b = pair(e, a), pair(e, b)
     chosen = e.operand(condition, TensorType(e.out.shape, "bool"))

@@ -94,7 +94,9 @@ def _enter_logical(target: str) -> None:
     def logical(e: Emitter, a: Operand, b: Operand) -> Value:
         return apply(e, LOGICAL[target], a, b, "bool")
 
-    @converts(f"bitwise_{target}.Tensor", f"bitwise_{target}.Scalar")
+    dunder = f"__{target}__"
+
+    @converts(f"bitwise_{target}.Tensor", f"bitwise_{target}.Scalar", f"{dunder}.Tensor", f"{dunder}.Scalar")
     def bitwise(e: Emitter, a: Operand, b: Operand) -> Value:
         table = LOGICAL if e.out.dtype == "bool" else BITWISE
         return apply(e, table[target], a, b, e.out.dtype)
@@ -351,10 +353,19 @@ def softplus(e: Emitter, x: Value, beta: float, threshold: float) -> Value:
     return e.op(ew.Where(), e.op(ew.Greater(), scaled, e.splat(threshold, e.out)), x, soft)
 
 
-@converts("where.self")
+@converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
     c = e.operand(condition, TensorType(e.out.shape, "bool"))
+    a, b = (_wrapped(x, e.out.dtype) for x in (a, b))
     return e.op(ew.Where(), c, e.operand(a, e.out), e.operand(b, e.out))
+
+
+def _wrapped(x: Operand, dtype: str) -> Operand:
+    """A whole number among the operands of `where` as the integer type holds it: -3 is 253 in uint8, as in PyTorch."""
+    if isinstance(x, int) and not isinstance(x, bool) and dtypes.is_int(dtype):
+        low, high = dtypes.int_range(dtype)
+        return (x - low) % (high - low + 1) + low
+    return x
 
 
 @converts("masked_fill.Scalar", "masked_fill.Tensor")
