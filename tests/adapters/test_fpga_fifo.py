@@ -291,7 +291,7 @@ def test_a_bypass_holds_the_rows_that_its_windows_hold(layers: int) -> None:
     graph = fpga_runner.graph_of(residual(layers))
     for seed in range(8):
         choice = fpga_runner.random_choice(graph, random.Random(seed))
-        net = dataflow.build_network(graph, choice)
+        net = dataflow.build_network(graph, [c.form for _, c in choice.picked])
         depths = dataflow.fifo_depths(net)
         lanes = {s.name: s.lanes for n in net.nodes for s in n.outputs}
         widened = {n: d * lanes[n] for n, d in depths.items() if d > 2}
@@ -313,7 +313,7 @@ def test_the_simulator_finds_a_bypass_that_is_too_short(monkeypatch: pytest.Monk
         for percent in (0, 50):
             simulation.stall(1, percent)
             assert not fpga_runner.difference(program, simulation.run(inputs)[0], wanted)
-    streams = [n for n, d in exact(dataflow.build_network(graph, choice)).items() if d > 2]
+    streams = [n for n, d in exact(dataflow.build_network(graph, [c.form for _, c in choice.picked])).items() if d > 2]
     monkeypatch.setattr(dataflow, "fifo_depths", lambda net: {n: min(d, 2) for n, d in exact(net).items()})
     with fpga_runner.loaded(graph, choice, bounded) as simulation:
         simulation.stall(1, 0)

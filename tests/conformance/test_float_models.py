@@ -87,16 +87,18 @@ def test_every_other_target(name: str, models: Path) -> None:
 @pytest.mark.needs("ptxas", "cuda", "sklearn")
 @pytest.mark.parametrize("name", ["bert", "lstm", *float_models.SHARED, "digits", "jets", "unet", *same_bits.MLPERF])
 def test_cuda_kernels_compile_without_spills(name: str, models: Path) -> None:
-    """Of the float models, and of those of `make same-bits`."""
+    """Of the float models, and of those of `make same-bits`, each compiled for the architecture."""
+    architectures = ("sm_75", "sm_80", "sm_90")
+    targets = [f"cuda:{architecture}" for architecture in architectures]
     if name in ("bert", "lstm", *float_models.SHARED):
         case = float_models.cases(models)[name]()
-        made = cuvil.compile(case.model, "cuda:sm_75", case.example, precision="float32", interface="null")
+        made = cuvil.compile_all(case.model, targets, case.example, precision="float32", interface="null")
     else:
         quantized = same_bits.cases(models, [name])[name]()
-        made = cuvil.compile(quantized.model, "cuda:sm_75", interface="null", **quantized.options)
-    for architecture in ("sm_75", "sm_80", "sm_90"):
-        figures = measure(made.sources["model.cu"].encode(), architecture)
-        assert len(figures) == len(made.artifact.manifest.info["launches"])
+        made = cuvil.compile_all(quantized.model, targets, interface="null", **quantized.options)
+    for architecture, program in zip(architectures, made.values(), strict=True):
+        figures = measure(program.sources["model.cu"].encode(), architecture)
+        assert len(figures) == len(program.artifact.manifest.info["launches"])
         assert [n for n, f in figures.items() if f.spill_bytes] == [], architecture
 
 

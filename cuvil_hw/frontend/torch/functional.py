@@ -6,6 +6,7 @@ it are taken again where they are used. What isn't plain, such as a write into a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -41,7 +42,9 @@ def functional(exported: ExportedProgram) -> ExportedProgram | None:
     graph_module.meta.update(exported.graph_module.meta)
     signature = exported.graph_signature
     outputs = [replace(s, arg=_renamed(s.arg, values.names)) for s in signature.output_specs]
-    return exported._update(graph_module, replace(signature, output_specs=outputs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch about its own tree specs, which it copies
+        return exported._update(graph_module, replace(signature, output_specs=outputs))
 
 
 def _writes(node: Node) -> bool:
