@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx.backend.test.loader import load_model_tests
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import Program, evaluate
@@ -52,6 +53,8 @@ def _array(value: Any) -> Array | None:
     if not isinstance(value, np.ndarray | np.generic):
         return None
     array = np.asarray(value)
+    if array.dtype.name == "bfloat16":  # of ml_dtypes
+        return array.view(np.uint16).view(dtypes.BF16)
     return array.astype(array.dtype.name[:-1] + "8") if array.dtype.name in NARROW else array
 
 
@@ -154,13 +157,17 @@ def imported(case: Case) -> Imported | str:
 
 
 def tolerance(case: Case, want: Array) -> tuple[float, float]:
-    """The case's own, but not below what its expected values can mean: 1e-3 is one unit in the last place of f16, where
-    two correct roundings may be two apart; and a sum's zero has noise of one unit in the last place of its terms."""
+    """The case's own, but not below what its expected values can mean: 1e-3 is one unit in the last place of f16 and
+    less than one of bf16, where two correct roundings may be two apart; and a sum's zero has noise of one unit in the
+    last place of its terms."""
+    narrow = want.dtype in (np.float16, dtypes.BF16)
+    unit = 2.0**-7 if want.dtype == dtypes.BF16 else 0.0
+    want = dtypes.numbers(want)
     if want.dtype.kind != "f":
         return case.rtol, case.atol
-    unit = float(np.finfo(want.dtype).eps)
+    unit = unit or float(np.finfo(want.dtype).eps)
     finite = np.abs(want[np.isfinite(want)].astype(np.float64))
-    rtol = max(case.rtol, 2 * unit) if want.dtype == np.float16 else case.rtol
+    rtol = max(case.rtol, 2 * unit) if narrow else case.rtol
     return rtol, max(case.atol, unit * float(finite.max(initial=0.0)))
 
 
@@ -173,7 +180,7 @@ def differs(case: Case, results: Sequence[Array], expected: Sequence[Array | Non
             return f"{have.dtype}{have.shape}, expected {want.dtype if want is not None else want}{np.shape(want)}"
         try:
             rtol, atol = tolerance(case, want)
-            np.testing.assert_allclose(have, want, rtol=rtol, atol=atol)
+            np.testing.assert_allclose(dtypes.numbers(have), dtypes.numbers(want), rtol=rtol, atol=atol)
         except AssertionError as e:
             return str(e)
     return ""

@@ -21,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import cuvil
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend import load
 from cuvil_hw.ir.program import Program, evaluate
@@ -132,12 +133,18 @@ def copied(t: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(t.shape, t.stride())
 
 
+def _tensor(array: Array) -> torch.Tensor:
+    if array.dtype == dtypes.BF16:
+        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
 def differs(case: Case, results: Sequence[Array]) -> str:
     """What is wrong with the results; empty when nothing is."""
     if len(results) != len(case.expected):
         return f"{len(results)} results, {len(case.expected)} expected"
     for i, (array, want) in enumerate(zip(results, case.expected, strict=True)):
-        have = torch.from_numpy(np.array(array))
+        have = _tensor(array)
         try:
             torch.testing.assert_close(have, want, equal_nan=True, check_stride=False)
         except AssertionError as e:

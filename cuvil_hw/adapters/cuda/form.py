@@ -156,4 +156,6 @@ def _may_pad(product: Product, graph: KernelGraph) -> bool:
     if not product.guards or not dtypes.is_float(product.reduce.dtype):
         return True
     loads = [e for e in walk(product.right.value) if isinstance(e, Load)]
-    return not product.right.batched and all(np.isfinite(graph.constant(load.buffer)).all() for load in loads)
+    return not product.right.batched and all(
+        np.isfinite(dtypes.numbers(graph.constant(load.buffer))).all() for load in loads
+    )
