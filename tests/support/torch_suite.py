@@ -134,7 +134,7 @@ def copied(t: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    if array.dtype == dtypes.BF16:
+    if array.dtype == dtypes.BF16 or array.dtype.name == "bfloat16":  # of ml_dtypes
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(np.array(array))
 
