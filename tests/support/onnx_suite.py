@@ -175,7 +175,8 @@ def differs(case: Case, results: Sequence[Array], expected: Sequence[Array | Non
     """What is wrong with the results; empty when nothing is."""
     if len(results) != len(expected):
         return f"{len(results)} outputs, {len(expected)} expected"
-    for have, want in zip(results, expected, strict=True):
+    for given, want in zip(results, expected, strict=True):
+        have = given.view(np.uint16).view(dtypes.BF16) if given.dtype.name == "bfloat16" else given
         if want is None or have.shape != want.shape or have.dtype != want.dtype:
             return f"{have.dtype}{have.shape}, expected {want.dtype if want is not None else want}{np.shape(want)}"
         try:
