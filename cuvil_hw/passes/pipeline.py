@@ -162,8 +162,7 @@ PASSES: Mapping[str, type[ModulePass]] = MappingProxyType(
 SIMPLIFY = "fold,batch-norm"
 INTEGER = "integerize,accumulators"
 FLOAT = "fold{dequantize=true}"
-EXPAND = "decompose,fold"
-KERNELS = f"{EXPAND},fuse"
+KERNELS = "decompose,fold,fuse"
 PIPELINES: Mapping[str, str] = MappingProxyType(
     {
         "default": f"{SIMPLIFY},{INTEGER},{KERNELS}",
