@@ -24,6 +24,16 @@ _running: dict[int, subprocess.Popen[bytes]] = {}  # by the thread that waits fo
 _guard = threading.Lock()
 
 
+def _forget() -> None:
+    """In a forked process: the commands are its parent's, and its own new threads may get the parent's identifiers."""
+    global _guard
+    _running.clear()
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One tool run, in the plan's folder; paths in `argv` are relative to it.

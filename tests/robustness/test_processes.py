@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.reduction
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 import cuvil
+from cuvil_hw.contract import build
+from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime import forks, opened
 from cuvil_hw.runtime.forks import OneProcess
@@ -252,3 +255,22 @@ def test_everything_is_freed_once() -> None:
         exe(data(0))
     exe.close()
     assert opened.END_S > 0
+
+
+def test_a_forked_process_stops_no_command_of_its_parent(tmp_path: Path) -> None:
+    """Threads of the child may get the identifiers of the parent's threads."""
+    (tmp_path / "go").touch()
+    waits = "import os, time\nwhile os.path.exists('go'): time.sleep(0.01)\nopen('made', 'w').close()"
+    plan = BuildPlan({}, (Command((sys.executable, "-c", waits), "wait", "install Python"),), ("made",))
+    made: list[dict[str, bytes]] = []
+    builder = threading.Thread(target=lambda: made.append(plan.execute(tmp_path)))
+    builder.start()
+    while builder.ident not in build._running:
+        time.sleep(0.01)
+    child = multiprocessing.get_context("fork").Process(target=build.stop, args=(builder.ident,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    (tmp_path / "go").unlink()
+    builder.join(30)
+    assert made == [{"made": b""}]

@@ -355,8 +355,12 @@ def softplus(e: Emitter, x: Value, beta: float, threshold: float) -> Value:
 
 @converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
-    c = e.operand(condition, TensorType(e.out.shape, "bool"))
     a, b = (_wrapped(x, e.out.dtype) for x in (a, b))
+    return _chosen(e, condition, a, b)
+
+
+def _chosen(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
+    c = e.operand(condition, TensorType(e.out.shape, "bool"))
     return e.op(ew.Where(), c, e.operand(a, e.out), e.operand(b, e.out))
 
 
@@ -370,7 +374,8 @@ def _wrapped(x: Operand, dtype: str) -> Operand:
 
 @converts("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
-    return where(e, mask, value, x)
+    """Unlike `where`, PyTorch refuses a number here that the type can't hold."""
+    return _chosen(e, mask, value, x)
 
 
 @converts("_to_copy")
