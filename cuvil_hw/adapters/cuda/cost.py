@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from cuvil_hw.adapters.cuda.arch import WARP
-from cuvil_hw.adapters.cuda.tile import Shape, Sizes
+from cuvil_hw.adapters.cuda.tile import Sizes
+from cuvil_hw.adapters.sequential.product import MatrixProduct
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.expr.nodes import affine
 from cuvil_hw.expr.scalar import column
@@ -85,7 +86,7 @@ def _coalesced(kernel: Kernel) -> bool:
     return all(affine(last)[0].get(i) == 1 for last in moving for i in inner)
 
 
-def tiles(kernel: Kernel, shape: Shape, s: Sizes) -> Work:
+def tiles(kernel: Kernel, shape: MatrixProduct, s: Sizes) -> Work:
     """A sum of products by tiles."""
     across, down = -(-shape.columns.extent // s.columns), -(-shape.rows.extent // s.rows)
     tiles = across * down * prod(i.extent for i in shape.batch)
@@ -106,7 +107,7 @@ def tiles(kernel: Kernel, shape: Shape, s: Sizes) -> Work:
     return work, float(tiles * s.threads), use
 
 
-def shared_bytes(shape: Shape, s: Sizes) -> int:
+def shared_bytes(shape: MatrixProduct, s: Sizes) -> int:
     """Of a block."""
     element = 1 if s.dot4 else to_numpy(shape.product.left.value.dtype).itemsize
     return (s.rows + s.columns) * s.pitch * element

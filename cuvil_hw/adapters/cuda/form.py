@@ -15,8 +15,15 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.cuda import cost
 from cuvil_hw.adapters.cuda.arch import STATIC_SHARED_BYTES, WARP
 from cuvil_hw.adapters.cuda.threads import COMBINE, lower_threads, lower_warps
-from cuvil_hw.adapters.cuda.tile import Shape, Sizes, lower_tile, shape_of
-from cuvil_hw.adapters.sequential.product import Product, contiguous, dot4_fits, product_of
+from cuvil_hw.adapters.cuda.tile import Sizes, lower_tile
+from cuvil_hw.adapters.sequential.product import (
+    MatrixProduct,
+    Product,
+    contiguous,
+    dot4_fits,
+    matrix_product,
+    product_of,
+)
 from cuvil_hw.expr.nodes import Load
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.lower.emit import Tables
@@ -102,7 +109,7 @@ class PerWarp(CudaForm):
 class Tiled(CudaForm):
     """A sum of products by tiles in shared memory."""
 
-    shape: Shape = field(compare=False, repr=False)
+    shape: MatrixProduct = field(compare=False, repr=False)
     sizes: Sizes
 
     def describe(self) -> str:
@@ -135,7 +142,7 @@ def forms(kernel: Kernel, graph: KernelGraph) -> Iterator[CudaForm]:
     steps = prod(i.extent for i in kernel.reduction_iters)
     if reduce is not None and reduce.kind in COMBINE and steps >= WARP and 0 < kernel.type.size <= WARP_OUTPUTS:
         yield PerWarp(kernel, THREADS[0], product if product is not None and contiguous(product, kernel) else None)
-    shape = shape_of(kernel, product) if product is not None else None
+    shape = matrix_product(kernel, product) if product is not None else None
     if shape is not None and _worthwhile(shape) and _may_pad(shape.product, graph):
         dot4 = dot4_fits(shape.product)
         for sizes in (Sizes(*tile, dot4) for tile in TILES):
@@ -144,7 +151,7 @@ def forms(kernel: Kernel, graph: KernelGraph) -> Iterator[CudaForm]:
                 yield Tiled(kernel, shape, sizes)
 
 
-def _worthwhile(shape: Shape) -> bool:
+def _worthwhile(shape: MatrixProduct) -> bool:
     """Whether staged values are used several times (a depthwise convolution's aren't)."""
     fixed = [side.extent for side in (shape.rows, shape.columns) if not side.sampled]
     return shape.steps >= LEAST and all(extent >= LEAST for extent in fixed)

@@ -22,42 +22,11 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.cuda.threads import SAMPLE, Elements, begin, digits, dot, finish
 from cuvil_hw.adapters.sequential.nest import Nest
-from cuvil_hw.adapters.sequential.product import Factor, Product
-from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, State
-from cuvil_hw.expr.traverse import walk
+from cuvil_hw.adapters.sequential.product import Factor, MatrixProduct, Side, along_k
+from cuvil_hw.expr.nodes import Apply, Expr, State
 from cuvil_hw.ir import level2
 from cuvil_hw.lower.emit import Env, Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Rows or columns of the output: `iters` flattened (last fastest), after the samples where `sampled`."""
-
-    factor: Factor
-    iters: tuple[Iter, ...]
-    sampled: bool
-
-    @property
-    def extent(self) -> int:
-        """For one sample."""
-        return prod(i.extent for i in self.iters)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The product as a batch of matrix products. `batch`: iterators that both factors, or none, depend on; `sampled`:
-    the samples are part of the batch."""
-
-    product: Product
-    rows: Side
-    columns: Side
-    batch: tuple[Iter, ...]
-    sampled: bool
-
-    @property
-    def steps(self) -> int:
-        return prod(i.extent for i in self.product.reduce.iters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +50,14 @@ class Sizes:
         return self.k + (4 if self.dot4 else 1)
 
 
-def shape_of(kernel: Kernel, product: Product) -> Shape | None:
-    """The kernel, a sum of products, as matrix products; None when there is nothing to add up."""
-    if any(i.extent == 0 for i in (*kernel.iterators, *product.reduce.iters)):
-        return None
-    left, right = product.left, product.right
-    several = [i for i in kernel.iterators if i.extent > 1]
-
-    def only(a: Factor, b: Factor) -> Side:
-        return Side(a, tuple(i for i in several if i in a.iters - b.iters), a.batched and not b.batched)
-
-    rows, columns = only(left, right), only(right, left)
-    both = tuple(i for i in several if i not in (*rows.iters, *columns.iters))
-    if several and several[-1] in rows.iters:  # neighbouring threads write neighbouring elements
-        rows, columns = columns, rows
-    return Shape(product, rows, columns, both, left.batched == right.batched)
-
-
 def lower_tile(
-    kernel: Kernel, shape: Shape, sizes: Sizes, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
+    kernel: Kernel,
+    shape: MatrixProduct,
+    sizes: Sizes,
+    buffers: Mapping[str, Buffer],
+    tables: Tables,
+    symbol: str,
+    layer: int,
 ) -> func.FuncOp:
     """The function of a kernel by tiles."""
     block, memories, emitter = begin(kernel, buffers, tables, layer)
@@ -109,7 +67,7 @@ def lower_tile(
 
 @dataclass(frozen=True, slots=True)
 class ByTiles(Elements):
-    shape: Shape
+    shape: MatrixProduct
     sizes: Sizes
 
     def run(self) -> None:
@@ -342,9 +300,3 @@ class ByTiles(Elements):
 
     def _rem(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.e.put(arith.RemUIOp(a, b))
-
-
-def along_k(side: Side, product: Product) -> bool:
-    """Whether the innermost index of a factor's load follows the reduction."""
-    loads = [e for e in walk(side.factor.value) if isinstance(e, Load) and e.index]
-    return any(it in walk(load.index[-1]) for load in loads for it in product.reduce.iters[-1:])

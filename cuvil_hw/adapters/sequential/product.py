@@ -1,9 +1,11 @@
-"""Which reductions are sums of products, and of what: the form that tiles and 8-bit dot products need."""
+"""Sums of products, seen once for all targets that run kernels one after another: what is multiplied, whether four
+steps are one 8-bit dot product, and which matrix products they are, the form that tiles need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.sequential.nest import conjuncts
@@ -47,6 +49,36 @@ class Product:
     guards: tuple[Expr, ...]
     left: Factor
     right: Factor
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Rows or columns of the output: `iters` flattened (last fastest), after the samples where `sampled`."""
+
+    factor: Factor
+    iters: tuple[Iter, ...]
+    sampled: bool
+
+    @property
+    def extent(self) -> int:
+        """For one sample."""
+        return prod(i.extent for i in self.iters)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """The product as a batch of matrix products. `batch`: iterators that both factors, or none, depend on; `sampled`:
+    the samples are part of the batch."""
+
+    product: Product
+    rows: Side
+    columns: Side
+    batch: tuple[Iter, ...]
+    sampled: bool
+
+    @property
+    def steps(self) -> int:
+        return prod(i.extent for i in self.product.reduce.iters)
 
 
 def product_of(kernel: Kernel) -> Product | None:
@@ -98,6 +130,29 @@ def _bytes(value: Expr) -> Bytes | None:
     offset = 128 if dtypes.int_range(load.dtype)[1] > BYTE[1] else 0
     made = Bytes(load, zero, offset)
     return made if BYTE[0] <= made.byte_zero <= BYTE[1] else None
+
+
+def matrix_product(kernel: Kernel, product: Product) -> MatrixProduct | None:
+    """The kernel, a sum of products, as matrix products; None when there is nothing to add up."""
+    if any(i.extent == 0 for i in (*kernel.iterators, *product.reduce.iters)):
+        return None
+    left, right = product.left, product.right
+    several = [i for i in kernel.iterators if i.extent > 1]
+
+    def only(a: Factor, b: Factor) -> Side:
+        return Side(a, tuple(i for i in several if i in a.iters - b.iters), a.batched and not b.batched)
+
+    rows, columns = only(left, right), only(right, left)
+    both = tuple(i for i in several if i not in (*rows.iters, *columns.iters))
+    if several and several[-1] in rows.iters:  # neighbouring threads write neighbouring elements
+        rows, columns = columns, rows
+    return MatrixProduct(product, rows, columns, both, left.batched == right.batched)
+
+
+def along_k(side: Side, product: Product) -> bool:
+    """Whether the innermost index of a factor's load follows the reduction."""
+    loads = [e for e in walk(side.factor.value) if isinstance(e, Load) and e.index]
+    return any(it in walk(load.index[-1]) for load in loads for it in product.reduce.iters[-1:])
 
 
 def dot4_fits(product: Product) -> bool:
