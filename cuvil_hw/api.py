@@ -31,7 +31,7 @@ from cuvil_hw.ir.legal import legal
 from cuvil_hw.ir.program import Program
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.ops.base import Op
-from cuvil_hw.passes.pipeline import Decompose, Fold, Fuse, apply, observe, observed, run_passes
+from cuvil_hw.passes.pipeline import Decompose, FoldConstants, Fuse, apply, observe, observed, run_passes
 from cuvil_hw.passes.quantize.fidelity import float_model
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -330,7 +330,7 @@ def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
     run_passes(core, adapter.level1_passes if isinstance(adapter, OwnPasses) else ())
     epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
     kept = tuple(adapter.whole_composites) if isinstance(adapter, WholeComposites) else ()
-    run_passes(core, [Decompose(keep=kept), Fold(), Fuse(alone=not together, epilogues=epilogues)])
+    run_passes(core, [Decompose(keep=kept), FoldConstants(), Fuse(alone=not together, epilogues=epilogues)])
     return kernel_graph(core)
 
 

@@ -10,7 +10,7 @@ from cuvil_hw.adapters.base import Adapter, SettingKind
 from cuvil_hw.errors import CuvilError, ProfileError
 from cuvil_hw.target.opt_level import LEVELS, SETTING
 from cuvil_hw.target.profile import Profile, Setting, draft
-from cuvil_hw.target.profile_file import Problem, ProfileFile, fail, near, scan
+from cuvil_hw.target.profile_file import ProfileFault, ProfileFile, fail, near, scan
 from cuvil_hw.target.schemes import parse_precision
 
 # Settings that the compiler itself reads, whatever the adapter.
@@ -46,14 +46,14 @@ def check_file(path: Path) -> Profile:
     return profile
 
 
-def _demands(profile: Profile, document: ProfileFile, known: set[str]) -> Iterator[Problem]:
+def _demands(profile: Profile, document: ProfileFile, known: set[str]) -> Iterator[ProfileFault]:
     """`known`: keys that were found wrong before."""
     place = document.values.get("adapter") or document.values.get("extends")
     line = place.line if place is not None else None
     try:
         adapter = registry.load_adapter(profile.adapter)
     except CuvilError as e:
-        yield Problem(line, "adapter", str(e))
+        yield ProfileFault(line, "adapter", str(e))
         return
     have = {axis.name for axis in profile.axes} | {k.split(".")[1] for k in known if k.startswith("resources.")}
     missing = [name for name in adapter.axes if name not in have]
@@ -61,22 +61,22 @@ def _demands(profile: Profile, document: ProfileFile, known: set[str]) -> Iterat
         first = min(document.lines.values(), default=line)
         listed = ", ".join(sorted(axis.name for axis in profile.axes)) or "none"
         text = f"adapter {profile.adapter} needs a limit for {', '.join(missing)}; the profile has {listed}"
-        yield Problem(first, f"resources.{missing[0]}", text)
+        yield ProfileFault(first, f"resources.{missing[0]}", text)
     yield from (p for p in _stated(profile, adapter, document) if p.key not in known)
 
 
-def _stated(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[Problem]:
+def _stated(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[ProfileFault]:
     """What in a profile contradicts the adapter's own statements."""
     for axis in profile.axes:
         rule = adapter.axes.get(axis.name, axis.rule)
         if axis.rule != rule:
             line = document.lines.get(axis.name) if document is not None else None
             text = f"use of {axis.name} adds up by {rule} on {profile.adapter} targets, found {axis.rule}"
-            yield Problem(line, f"resources.{axis.name}.rule", text)
+            yield ProfileFault(line, f"resources.{axis.name}.rule", text)
     yield from _settings(profile, adapter, document)
 
 
-def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[Problem]:
+def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[ProfileFault]:
     """What is wrong with a profile's settings, by the adapter's declaration."""
     declared: dict[str, SettingKind] = {**SHARED, **adapter.settings}
     for key, value in profile.settings.items():
@@ -86,7 +86,7 @@ def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) 
             line = place.line if place is not None else None
         if key not in declared:
             hint = f"{near(key, tuple(declared))} (known: {', '.join(sorted(declared))})"
-            yield Problem(line, f"settings.{key}", f"adapter {profile.adapter} has no such setting{hint}")
+            yield ProfileFault(line, f"settings.{key}", f"adapter {profile.adapter} has no such setting{hint}")
             continue
         text = _mismatch(value, declared[key])
         if not text and key == "precision":
@@ -95,7 +95,7 @@ def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) 
             except CuvilError as e:
                 text = str(e)
         if text:
-            yield Problem(line, f"settings.{key}", text)
+            yield ProfileFault(line, f"settings.{key}", text)
 
 
 def _mismatch(value: Setting, kind: SettingKind) -> str:

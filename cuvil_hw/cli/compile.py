@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.model import HELP, Example, Opened, Trust, open_model
+from cuvil_hw.cli.model import HELP, Example, ModelFile, Trust, open_model
 from cuvil_hw.cli.output import (
     check_outputs,
     command_line,
@@ -154,7 +154,7 @@ def _held(executable: Executable | DynamicExecutable) -> str | None:
 
 
 def compile_several(
-    opened: Opened, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool
+    opened: ModelFile, targets: Sequence[str], folder: Path, options: Mapping[str, Any], json: bool
 ) -> None:
     """Write an artifact for each target and show them side by side."""
     from cuvil_hw.entry import compare

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Requirement:
     """`got`: what the program has, `wanted`: what was asked."""
 
     name: str
@@ -75,11 +75,11 @@ def gate(
         if min_throughput is not None:
             rate = loaded.report["throughput"]["inferences_per_s"] or 0.0
             asked = f"at least {min_throughput:,.6g}/s"
-            found.append(Check("throughput", rate >= min_throughput, f"{rate:,.6g}/s", asked))
+            found.append(Requirement("throughput", rate >= min_throughput, f"{rate:,.6g}/s", asked))
         arrays = [read_array(path) for path in inputs or ()]
         if labels is not None and min_accuracy is not None:
             share = loaded.evaluate(tuple(arrays), read_array(labels)).accuracy or 0.0
-            found.append(Check("accuracy", share >= min_accuracy, f"{share:.4f}", f"at least {min_accuracy:g}"))
+            found.append(Requirement("accuracy", share >= min_accuracy, f"{share:.4f}", f"at least {min_accuracy:g}"))
         if expect:
             found += _outputs(loaded, arrays, [read_array(path) for path in expect])
         name = loaded.name
@@ -120,7 +120,7 @@ def parse_use(text: str) -> tuple[str, float]:
     return axis, limit
 
 
-def _uses(report: Report, limits: Mapping[str, float]) -> list[Check]:
+def _uses(report: Report, limits: Mapping[str, float]) -> list[Requirement]:
     totals: dict[str, Any] = {t["axis"]: t for t in report["totals"]}
     found = []
     for axis, limit in limits.items():
@@ -128,11 +128,13 @@ def _uses(report: Report, limits: Mapping[str, float]) -> list[Check]:
             raise CuvilError(f"--max-use {axis}: the target has no such resource; it has {', '.join(totals)}")
         used, budget = totals[axis]["used"], totals[axis]["budget"]
         share = used / budget if budget else float(used > 0)
-        found.append(Check(f"use of {axis}", share <= limit, f"{share:.1%} ({used:,.6g})", f"at most {limit:.1%}"))
+        found.append(
+            Requirement(f"use of {axis}", share <= limit, f"{share:.1%} ({used:,.6g})", f"at most {limit:.1%}")
+        )
     return found
 
 
-def _outputs(program: Executable, arrays: Sequence[Any], expected: Sequence[Any]) -> list[Check]:
+def _outputs(program: Executable, arrays: Sequence[Any], expected: Sequence[Any]) -> list[Requirement]:
     outputs = program.run(*arrays).outputs
     if len(outputs) != len(expected):
         raise CuvilError(f"{len(expected)} --expect given, {program.name} has {len(outputs)} outputs")
@@ -140,15 +142,15 @@ def _outputs(program: Executable, arrays: Sequence[Any], expected: Sequence[Any]
     for port, got, want in zip(program.outputs, outputs, expected, strict=True):
         if got.shape != want.shape or got.dtype != want.dtype:
             shown = f"{got.dtype}{list(got.shape)}"
-            found.append(Check(f"output {port.name}", False, shown, f"{want.dtype}{list(want.shape)}"))
+            found.append(Requirement(f"output {port.name}", False, shown, f"{want.dtype}{list(want.shape)}"))
             continue
         same = (got == want) | ((got != got) & (want != want))
         wrong = int(np.size(same) - np.count_nonzero(same))
-        found.append(Check(f"output {port.name}", not wrong, f"{wrong} of {got.size} differ", "0"))
+        found.append(Requirement(f"output {port.name}", not wrong, f"{wrong} of {got.size} differ", "0"))
     return found
 
 
-def write_junit(path: Path, program: str, found: Sequence[Check]) -> None:
+def write_junit(path: Path, program: str, found: Sequence[Requirement]) -> None:
     """One test case a check. Raises CuvilError when the file can't be written."""
     failures = sum(not c.passed for c in found)
     suite = ElementTree.Element("testsuite", name=visible(program), tests=str(len(found)), failures=str(failures))

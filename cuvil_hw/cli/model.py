@@ -25,7 +25,7 @@ Example = typer.Option("--example", "-e", help=EXAMPLE, show_default="the first 
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ModelFile:
     """`model` and `example_inputs` as cuvil.compile takes them; `file`: what the model was read from."""
 
     model: Any
@@ -33,18 +33,18 @@ class Opened:
     file: Path
 
 
-def open_model(given: Path, examples: Sequence[Path] | None, calibration: Any, trust: bool) -> Opened:
+def open_model(given: Path, examples: Sequence[Path] | None, calibration: Any, trust: bool) -> ModelFile:
     """Raises CuvilError where there is no model, or none of that name; ToolNotFound without PyTorch."""
     arrays = [read_array(path) for path in examples or ()]
     example = None if not arrays else arrays[0] if len(arrays) == 1 else tuple(arrays)
     name, colon, attribute = str(given).rpartition(":")
     if colon and name.endswith(".py"):
-        return Opened(_module(Path(name), attribute), _example(example, calibration, given), Path(name))
+        return ModelFile(_module(Path(name), attribute), _example(example, calibration, given), Path(name))
     if given.suffix == ".py":
         raise CuvilError(f"{given}: name the model in it, as in {given}:Net")
     if given.suffix == ".pt2":
-        return Opened(_exported(given, trust), example, given)
-    return Opened(str(given), example, given)
+        return ModelFile(_exported(given, trust), example, given)
+    return ModelFile(str(given), example, given)
 
 
 def _example(example: Any, calibration: Any, model: Path) -> Any:

@@ -13,7 +13,7 @@ from cuvil_hw.runtime.executable import Executable
 
 
 @dataclass(slots=True)
-class Compiled:
+class TargetResults:
     """Results by target, failures last: the program, or why there is none; and the seconds it took, without import and
     calibration."""
 
@@ -39,13 +39,13 @@ def complete_targets(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in sorted(names) if name.startswith(last)]
 
 
-def compile_for(model: Any, title: str, targets: Sequence[str], options: Mapping[str, Any]) -> Compiled:
+def compile_for(model: Any, title: str, targets: Sequence[str], options: Mapping[str, Any]) -> TargetResults:
     """Compile for every target that can be compiled for; `title`: what is shown meanwhile; `options` are those of
     api.compile_all. Raises CuvilError when
     the model or its calibration data is at fault."""
     from cuvil_hw import api
 
-    made = Compiled()
+    made = TargetResults()
     started: dict[str, float] = {}
     with progress(title) as bar:
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cuvil_hw.report.graph import Graph
+from cuvil_hw.report.drawing import Drawing
 from cuvil_hw.report.report import SCHEMA, Report
 from cuvil_hw.runtime.host import HostProgram
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.memory import MemoryPlan
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import Candidate, Choice
 from cuvil_hw.types import TensorType
 
@@ -24,14 +24,14 @@ def build_report(
     precision: str,
     kernels: KernelGraph,
     choice: Choice,
-    axes: Sequence[Axis],
+    axes: Sequence[Resource],
     clock_hz: float,
     fixed: Mapping[str, float],
     memory: MemoryPlan,
     live_bytes: float,
     prologue: HostProgram,
     epilogue: HostProgram,
-    graph: Graph,
+    graph: Drawing,
     notes: Sequence[str] = (),
     state: Sequence[tuple[str, TensorType]] = (),
     quantization: Mapping[str, Any] | None = None,
@@ -103,7 +103,7 @@ def _layer(kernel: Kernel, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _total(axis: Axis, choice: Choice, fixed: Mapping[str, float], live_bytes: float) -> dict[str, Any]:
+def _total(axis: Resource, choice: Choice, fixed: Mapping[str, float], live_bytes: float) -> dict[str, Any]:
     used = float(live_bytes if axis.rule == "live" else choice.use.get(axis.name, 0.0))
     return {
         "axis": axis.name,

@@ -19,7 +19,7 @@ from cuvil_hw.errors import GuardError, InputError
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KeptState:
     """A value that the program keeps from call to call: `output` of one call becomes `input` of the next.
 
     `initial`: name of the constant that the first call gets (a digest in the constant store), of the type of both
@@ -71,7 +71,7 @@ class Calling:
         ranges: inputs, or parts of inputs, that are indices.
     """
 
-    states: tuple[State, ...] = ()
+    states: tuple[KeptState, ...] = ()
     guards: tuple[Guard, ...] = ()
     writes: tuple[Write, ...] = ()
     signature: Signature | None = None
@@ -86,7 +86,7 @@ class Calling:
     @property
     def kept_outputs(self) -> frozenset[str]:
         """Outputs that the executable keeps and doesn't return."""
-        pairs: tuple[State | Write, ...] = (*self.states, *self.writes)
+        pairs: tuple[KeptState | Write, ...] = (*self.states, *self.writes)
         return frozenset([*(p.output for p in pairs), *(g.output for g in self.guards)])
 
 
@@ -96,7 +96,7 @@ PLAIN = Calling()
 def check(calling: Calling, inputs: Sequence[Port], outputs: Sequence[Port], constants: Mapping[str, Array]) -> None:
     """Raises ValueError when `calling` names ports or constants that don't exist or have the wrong type."""
     ins, outs = {p.name: p for p in inputs}, {p.name: p for p in outputs}
-    pairs: list[State | Write] = [*calling.states, *calling.writes]
+    pairs: list[KeptState | Write] = [*calling.states, *calling.writes]
     for name in (p.input for p in pairs):
         if name not in ins:
             raise ValueError(f"{name!r} is no input")

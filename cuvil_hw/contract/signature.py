@@ -29,7 +29,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedValue:
     """A value that the program was compiled for."""
 
     value: Scalar
@@ -46,7 +46,7 @@ class Branch:
     name: str = ""
 
 
-Tree = Leaf | Fixed | Branch
+Tree = Leaf | FixedValue | Branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Parameter:
     name: str
     kind: str
     tree: Tree | None
-    default: Fixed | None = None
+    default: FixedValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _flatten(tree: Tree, value: Any, at: str, found: dict[str, Any]) -> None:
             if value is None:
                 raise InputError(f"argument {at}: None given, an array expected; the model was compiled with one there")
             found[port] = value
-        case Fixed(expected):
+        case FixedValue(expected):
             if not _same(expected, value):
                 raise InputError(
                     f"argument {at}: the model was compiled for the value {expected!r}, {_shown(value)} was given; "
@@ -172,7 +172,7 @@ def _parts(tree: Branch, value: Any, at: str) -> list[Any]:
 
 
 def _none(tree: Branch, key: str | int) -> bool:
-    return tree.items[tree.keys.index(key)] == Fixed(None)
+    return tree.items[tree.keys.index(key)] == FixedValue(None)
 
 
 def _shown(value: Any) -> str:
@@ -197,7 +197,7 @@ def give(tree: Tree, values: Mapping[str, Any]) -> Any:
     match tree:
         case Leaf(port):
             return values[port]
-        case Fixed(value):
+        case FixedValue(value):
             return value
         case Branch(kind, items, keys, name):
             parts = [give(item, values) for item in items]
@@ -239,7 +239,7 @@ def _tree_json(tree: Tree) -> dict[str, Any]:
     match tree:
         case Leaf(port):
             return {"port": port}
-        case Fixed(value):
+        case FixedValue(value):
             return {"value": value}
         case Branch(kind, items, keys, name):
             return {"kind": kind, "items": [_tree_json(i) for i in items], "keys": list(keys), "name": name}
@@ -256,7 +256,7 @@ def from_json(data: Any) -> Signature:
 def _parameter(data: Any) -> Parameter:
     tree = None if data["tree"] is None else _tree(data["tree"])
     default = None if data["default"] is None else _tree(data["default"])
-    if data["kind"] not in ("positional", "keyword", "either") or not isinstance(default, Fixed | None):
+    if data["kind"] not in ("positional", "keyword", "either") or not isinstance(default, FixedValue | None):
         raise ValueError(f"signature: parameter {data['name']!r} is malformed")
     return Parameter(str(data["name"]), data["kind"], tree, default)
 
@@ -267,7 +267,7 @@ def _tree(data: Any) -> Tree:
     if "value" in data:
         if not isinstance(data["value"], Scalar):
             raise ValueError(f"signature: {data['value']!r} is no plain value")
-        return Fixed(data["value"])
+        return FixedValue(data["value"])
     items, keys = tuple(_tree(i) for i in data["items"]), tuple(data["keys"])
     kind, name = data["kind"], str(data["name"])
     if kind not in KINDS or not all(isinstance(k, str | int) for k in keys):

@@ -48,7 +48,7 @@ class _Variant:
 
 
 @dataclass(frozen=True)
-class Options:
+class CompileOptions:
     """The options with which a function is compiled; see `compile`."""
 
     target: Target = "cpu"
@@ -67,7 +67,7 @@ class CompiledFunction(Generic[P, R]):
     __wrapped__: Callable[P, R]
     __name__: str
 
-    def __init__(self, function: Callable[P, R], options: Options) -> None:
+    def __init__(self, function: Callable[P, R], options: CompileOptions) -> None:
         functools.update_wrapper(self, function)
         self.__cuvil_wrapped__ = function
         self.options = options
@@ -211,7 +211,7 @@ def compile(
             raise TypeError(f"cuvil.compile has no option {option!r}{near(option, tuple(known))}")
     check_function(others)
     check_arguments(**{name: value for name, value in others.items() if name not in names})
-    chosen = Options("cpu" if target is None else target, others.pop("max_trips", None), others)
+    chosen = CompileOptions("cpu" if target is None else target, others.pop("max_trips", None), others)
     if example_inputs is not None:
         return _ahead(model, example_inputs, chosen)
     if isinstance(model, type):
@@ -250,7 +250,7 @@ def _is_module(model: Any) -> bool:
     return issubclass(model, module) if isinstance(model, type) else isinstance(model, module)
 
 
-def _class(model: type, options: Options) -> type:
+def _class(model: type, options: CompileOptions) -> type:
     """A class derived from a torch module's class; the forward of its instances is compiled."""
     model.forward = CompiledFunction(model.forward, options)  # type: ignore[attr-defined]
     return model
@@ -267,7 +267,7 @@ def _front_end() -> tuple[Any, Any]:
     return load, result
 
 
-def _traced(function: Callable[..., Any], given: Arguments, options: Options) -> Traced:
+def _traced(function: Callable[..., Any], given: Arguments, options: CompileOptions) -> Traced:
     load, _ = _front_end()
     trips = load.MAX_TRIPS if options.max_trips is None else options.max_trips
     name = options.others.get("name") or getattr(function, "__name__", "function").strip("<>")
@@ -275,7 +275,7 @@ def _traced(function: Callable[..., Any], given: Arguments, options: Options) ->
     return traced
 
 
-def _ahead(function: Callable[..., Any], examples: Any, options: Options) -> Any:
+def _ahead(function: Callable[..., Any], examples: Any, options: CompileOptions) -> Any:
     load, result = _front_end()
     names = set(inspect.signature(function).parameters)
     named = isinstance(examples, Mapping) and set(examples) <= names

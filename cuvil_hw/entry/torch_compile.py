@@ -33,7 +33,7 @@ KEPT = 16  # programs of one graph; the one that was not used for longest is giv
 
 
 @dataclass(frozen=True)
-class Options:
+class BackendOptions:
     """What `torch.compile(model, backend="cuvil", options={…})` takes.
 
     Attributes:
@@ -68,12 +68,12 @@ def backend(
     """
     if mode is not None:
         raise CuvilError(f"backend cuvil has no mode {mode!r}; say what you want in options={{…}}")
-    known = [f.name for f in fields(Options)]
+    known = [f.name for f in fields(BackendOptions)]
     unknown = [name for name in options or {} if name not in known]
     if unknown:
         raise CuvilError(f"backend cuvil has no option {unknown[0]!r}; its options are {', '.join(known)}")
     counters["cuvil"][CALLED] += 1
-    chosen = Options(**(options or {}))
+    chosen = BackendOptions(**(options or {}))
     if chosen.fallback not in (None, "eager"):
         raise CuvilError(f"option fallback is {chosen.fallback!r}; it can be 'eager', or be left out to get an error")
     check_escapes(graph)
@@ -110,7 +110,7 @@ class _Program:
 class _Graph:
     """One graph of Dynamo: a program for each set of sizes, numbers and weights."""
 
-    def __init__(self, graph: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, examples: Sequence[Any], options: BackendOptions) -> None:
         self._graph, self._options = graph, options
         nodes = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in nodes]
@@ -334,4 +334,4 @@ def _with_grad(made: Plan, args: Sequence[Any], results: list[Any]) -> tuple[Any
     return tuple(results)
 
 
-__all__ = ["Options", "backend"]
+__all__ = ["BackendOptions", "backend"]

@@ -6,9 +6,9 @@ operator, the column and the target. No value of another operator is used instea
 Where the costs come from; they rank schedules and are no measurements:
 
 - `cpu`: cycles of one operation, reciprocal throughput, in the order of magnitude of the tables that Agner Fog
-  publishes for cores with two vector pipes; a `Call` goes to the C library once per element. Those of tan, atan, log1p
-  and expm1 lie between their neighbours as glibc's scalar f32 functions do (measured over [0, 3] with gcc -O2, glibc
-  2.36 on a Xeon: exp, log, sin, cos 3 ns, atan 6, log1p 7, expm1 9, tanh, erf, tan 12).
+  publishes for cores with two vector pipes; a `CallCost` goes to the C library once per element. Those of tan, atan,
+  log1p and expm1 lie between their neighbours as glibc's scalar f32 functions do (measured over [0, 3] with gcc -O2,
+  glibc 2.36 on a Xeon: exp, log, sin, cos 3 ns, atan 6, log1p 7, expm1 9, tanh, erf, tan 12).
 - `gpu`: results per clock and SM relative to f32 additions, in the order of magnitude of "arithmetic instructions" in
   the CUDA C++ Programming Guide; tan, atan, log1p and expm1: analytic, not checked.
 - `mlu`: operations on the scalar unit, all counted alike: analytic, not checked; Cambricon publishes nothing.
@@ -35,7 +35,7 @@ Cores = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallCost:
     """Cycles of a library function, which has no vector form."""
 
     cycles: float
@@ -60,7 +60,7 @@ class Scalar:
     unsigned: str | None = None
     real: str | None = None
     c: str | None = None
-    cpu: float | Call | None = None
+    cpu: float | CallCost | None = None
     gpu: float | None = None
     mlu: float | None = None
     cores: Cores | None = None
@@ -96,7 +96,7 @@ _ROWS = (
            "divider"),
     Scalar("min", np.minimum, "arith.minsi", "arith.minui", "arith.minimumf", None, 1, 1, 1, COMPARE * 2, "adder"),
     Scalar("max", np.maximum, "arith.maxsi", "arith.maxui", "arith.maximumf", None, 1, 1, 1, COMPARE * 2, "adder"),
-    Scalar("pow", _power, None, None, "math.powf", "pow", Call(40), 40, 1, _cores("log mul exp")),
+    Scalar("pow", _power, None, None, "math.powf", "pow", CallCost(40), 40, 1, _cores("log mul exp")),
     Scalar("and", np.bitwise_and, "arith.andi", "arith.andi", None, "&", 1, 1, 1, None, "adder"),
     Scalar("or", np.bitwise_or, "arith.ori", "arith.ori", None, "|", 1, 1, 1, None, "adder"),
     Scalar("xor", np.bitwise_xor, "arith.xori", "arith.xori", None, "^", 1, 1, 1, None, "adder"),
@@ -117,17 +117,17 @@ _ROWS = (
     Scalar("ceil", np.ceil, None, None, "math.ceil", "ceil", 1, 1, 1, ("round",)),
     Scalar("round", np.rint, None, None, "math.roundeven", "rint", 1, 1, 1, ("round",)),
     Scalar("sqrt", np.sqrt, None, None, "math.sqrt", "sqrt", 5, 8, 1, ("sqrt",)),
-    Scalar("exp", np.exp, None, None, "math.exp", "exp", Call(20), 10, 1, ("exp",)),
-    Scalar("log", np.log, None, None, "math.log", "log", Call(20), 10, 1, ("log",)),
-    Scalar("expm1", np.expm1, None, None, "math.expm1", "expm1", Call(25), 20, 1, _cores("exp add")),
-    Scalar("log1p", np.log1p, None, None, "math.log1p", "log1p", Call(25), 20, 1, _cores("add log")),
-    Scalar("tanh", np.tanh, None, None, "math.tanh", "tanh", Call(30), 20, 1, _cores("exp add add div")),
-    Scalar("sigmoid", None, None, None, None, None, Call(25), 20, 1, _cores("exp add div")),
-    Scalar("erf", erf, None, None, "math.erf", "erf", Call(30), 20, 1, _cores("exp div", 5)),
-    Scalar("sin", np.sin, None, None, "math.sin", "sin", Call(25), 20, 1, _cores("round", 6)),
-    Scalar("cos", np.cos, None, None, "math.cos", "cos", Call(25), 20, 1, _cores("round", 6)),
-    Scalar("tan", np.tan, None, None, "math.tan", "tan", Call(30), 30, 1, _cores("round div", 12)),
-    Scalar("atan", np.arctan, None, None, "math.atan", "atan", Call(25), 20, 1, _cores("div", 6)),
+    Scalar("exp", np.exp, None, None, "math.exp", "exp", CallCost(20), 10, 1, ("exp",)),
+    Scalar("log", np.log, None, None, "math.log", "log", CallCost(20), 10, 1, ("log",)),
+    Scalar("expm1", np.expm1, None, None, "math.expm1", "expm1", CallCost(25), 20, 1, _cores("exp add")),
+    Scalar("log1p", np.log1p, None, None, "math.log1p", "log1p", CallCost(25), 20, 1, _cores("add log")),
+    Scalar("tanh", np.tanh, None, None, "math.tanh", "tanh", CallCost(30), 20, 1, _cores("exp add add div")),
+    Scalar("sigmoid", None, None, None, None, None, CallCost(25), 20, 1, _cores("exp add div")),
+    Scalar("erf", erf, None, None, "math.erf", "erf", CallCost(30), 20, 1, _cores("exp div", 5)),
+    Scalar("sin", np.sin, None, None, "math.sin", "sin", CallCost(25), 20, 1, _cores("round", 6)),
+    Scalar("cos", np.cos, None, None, "math.cos", "cos", CallCost(25), 20, 1, _cores("round", 6)),
+    Scalar("tan", np.tan, None, None, "math.tan", "tan", CallCost(30), 30, 1, _cores("round div", 12)),
+    Scalar("atan", np.arctan, None, None, "math.atan", "atan", CallCost(25), 20, 1, _cores("div", 6)),
     # Conversions; which cores a cast takes depends on both types (adapters/streaming/analysis/floats.py).
     Scalar("cast", None, cpu=1, gpu=1, mlu=1, logic="free"),
     Scalar("bitcast", None, cpu=1, gpu=1, mlu=1, cores=NONE, logic="free"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.extent.polynomial import Expr, symbol, whole
+from cuvil_hw.extent.polynomial import Polynomial, symbol, whole
 
 _COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -24,8 +24,8 @@ class Compare:
     """`op` is one of == != < <= > >=."""
 
     op: str
-    a: Expr
-    b: Expr
+    a: Polynomial
+    b: Polynomial
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         a, b = self.a.value(sizes), self.b.value(sizes)
@@ -85,7 +85,7 @@ def parse_rule(text: str) -> Rule:
     return _rule(_tree(text), text)
 
 
-def parse_expr(text: str) -> Expr:
+def parse_expr(text: str) -> Polynomial:
     """An extent: "2*S + 1". Raises CuvilError."""
     return _expr(_tree(text), text)
 
@@ -128,7 +128,7 @@ def _rule(node: ast.expr, text: str) -> Rule:
     raise _fail(node, text, "a comparison is expected, such as S <= 2*B")
 
 
-def _expr(node: ast.expr, text: str) -> Expr:
+def _expr(node: ast.expr, text: str) -> Polynomial:
     match node:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             if abs(number) >= 1 << 62:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.extent.polynomial import Expr, Whole, symbol, whole
+from cuvil_hw.extent.polynomial import Polynomial, Whole, symbol, whole
 
 LARGEST = 1 << 31  # of any size: element counts then fit 64 bits with a few dimensions
 
@@ -39,7 +39,7 @@ class Dim:
         return self.min <= size and (self.max is None or size <= self.max)
 
     @property
-    def expr(self) -> Expr:
+    def expr(self) -> Polynomial:
         return symbol(self.name)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Dim:
 class Open:
     """An extent computed from dimensions: made by arithmetic with them."""
 
-    expr: Expr
+    expr: Polynomial
     dims: tuple[Dim, ...]
 
     @staticmethod
@@ -91,7 +91,7 @@ class Open:
                 return Open(whole(value), ())
         raise CuvilError(f"{value!r} can't be an extent; give an int, a cuvil.Dim or arithmetic of them")
 
-    def _with(self, other: Extent, expr: Expr) -> Open:
+    def _with(self, other: Extent, expr: Polynomial) -> Open:
         return Open(expr, tuple(dict.fromkeys((*self.dims, *Open.of(other).dims))))
 
     def __add__(self, other: Extent) -> Open:

@@ -11,7 +11,7 @@ from math import prod
 from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.extent.dim import Dim
-from cuvil_hw.extent.polynomial import Expr, Whole, whole
+from cuvil_hw.extent.polynomial import Polynomial, Whole, whole
 
 Sizes = Mapping[str, int]
 Shape = tuple[Whole, ...]
@@ -119,6 +119,6 @@ def concrete(shape: Sequence[Whole], sizes: Sizes) -> tuple[int, ...]:
 
 def as_expr(extent: Whole) -> Whole:
     """The extent; a plain int if its expression is constant."""
-    if isinstance(extent, Expr) and extent.constant is not None:
+    if isinstance(extent, Polynomial) and extent.constant is not None:
         return extent.constant
     return extent

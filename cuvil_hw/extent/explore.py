@@ -1,6 +1,6 @@
 """Proves that a model's shape rules hold for every allowed size, by examining it at a few sizes.
 
-Examining a model at some sizes gives the guards that its code evaluated. They describe a region: all sizes for which
+Examining a model at some sizes gives the assumptions of the code that ran. They describe a region: all sizes for which
 the code takes the same path. Next, sizes outside all known regions are examined, until z3 finds no more: then every
 allowed size is covered. Sizes where the model itself fails are a counterexample.
 """
@@ -14,8 +14,8 @@ from typing import Any
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.extent.constraint import Compare
 from cuvil_hw.extent.domain import Domain, Shape, Sizes, as_expr
-from cuvil_hw.extent.polynomial import Expr, Whole, symbol, whole
-from cuvil_hw.extent.size import Guard
+from cuvil_hw.extent.polynomial import Polynomial, Whole, symbol, whole
+from cuvil_hw.extent.size import Assumption
 from cuvil_hw.extent.solve import Found, Question, Unknown, typical
 
 MOST_REGIONS = 16
@@ -29,20 +29,20 @@ class Look:
     """What was found by examining a model at some sizes.
 
     Attributes:
-        guards: the comparisons that its code made; they describe the region.
+        assumptions: the comparisons that its code made; they describe the region.
         outputs: (name, shape, dtype) of each result.
         source: what programs for sizes of this region are made from.
         text: level1 text with symbolic extents.
     """
 
     sizes: Sizes
-    guards: tuple[Guard, ...]
+    assumptions: tuple[Assumption, ...]
     outputs: tuple[tuple[str, Shape, str], ...]
     source: Any
     text: str
 
     def covers(self, sizes: Sizes) -> bool:
-        return all(g.rule.holds(sizes) for g in self.guards)
+        return all(g.rule.holds(sizes) for g in self.assumptions)
 
 
 LookAt = Callable[[Sizes], Look]
@@ -76,9 +76,9 @@ def explore(domain: Domain, look_at: LookAt) -> Explored:
             raise _refusal(domain, look_at, looks, sizes, e) from e
         look = _pruned(look, domain)
         looks.append(look)
-        question.exclude([g.rule for g in look.guards])
+        question.exclude([g.rule for g in look.assumptions])
         if not look.covers(sizes):
-            return Explored(tuple(looks), False, f"at {domain.key(sizes)}, the model's guards can't be followed")
+            return Explored(tuple(looks), False, f"at {domain.key(sizes)}, the model's assumptions can't be followed")
         pinned = _pinned(looks, domain)
         if pinned is not None:
             why = "the model has other operations for each size of"
@@ -93,9 +93,9 @@ def explore(domain: Domain, look_at: LookAt) -> Explored:
 
 
 def _pruned(look: Look, domain: Domain) -> Look:
-    """The look without guards that the domain already implies."""
+    """The look without assumptions that the domain already implies."""
     question = Question(domain)
-    kept = tuple(g for g in look.guards if not question.always(g.rule))
+    kept = tuple(g for g in look.assumptions if not question.always(g.rule))
     return Look(look.sizes, kept, look.outputs, look.source, look.text)
 
 
@@ -108,7 +108,7 @@ def _pinned(looks: Sequence[Look], domain: Domain) -> str | None:
         fixed = {
             look.sizes[dim.name]
             for look in looks
-            for g in look.guards
+            for g in look.assumptions
             if g.rule == Compare("==", symbol(dim.name), whole(look.sizes[dim.name]))
         }
         if len(fixed) > MOST_PINNED:
@@ -117,7 +117,7 @@ def _pinned(looks: Sequence[Look], domain: Domain) -> str | None:
 
 
 def _splits(looks: Sequence[Look]) -> str:
-    last = looks[-1].guards
+    last = looks[-1].assumptions
     pinned = [g for g in last if g.rule.op == "=="] or list(last)
     why = f"; the last split is at {pinned[0]}" if pinned else ""
     return f"the model goes more than {MOST_REGIONS} ways, depending on its sizes{why}"
@@ -136,19 +136,19 @@ def _refusal(domain: Domain, look_at: LookAt, looks: Sequence[Look], sizes: Foun
     return refusal(domain, sizes, error, f"it takes sizes with {needed}" if needed else "", example)
 
 
-def _needed(domain: Domain, look_at: LookAt, works: Look, sizes: Found) -> list[Guard]:
+def _needed(domain: Domain, look_at: LookAt, works: Look, sizes: Found) -> list[Assumption]:
     """The rules of `works` that `sizes` break, reduced to those that cause the failure if that can be determined.
-    (torch makes guards that are no requirements: it distinguishes a size of 1 from others.)"""
-    broken = [g for g in works.guards if not g.rule.holds(sizes)]
+    (torch makes assumptions that are no requirements: it distinguishes a size of 1 from others.)"""
+    broken = [g for g in works.assumptions if not g.rule.holds(sizes)]
     needed = [g for g in broken if _fails_alone(domain, look_at, works, g)] if len(broken) > 1 else []
     return needed or broken
 
 
-def _fails_alone(domain: Domain, look_at: LookAt, works: Look, guard: Guard) -> bool:
+def _fails_alone(domain: Domain, look_at: LookAt, works: Look, assumption: Assumption) -> bool:
     """Whether the model fails at sizes that break this rule of `works` and no other."""
-    others = [g.rule for g in works.guards if g is not guard]
+    others = [g.rule for g in works.assumptions if g is not assumption]
     try:
-        alone = Question(domain).find(guard.rule.negated(), *others)
+        alone = Question(domain).find(assumption.rule.negated(), *others)
         if alone is None:
             return False
     except Unknown:
@@ -237,12 +237,12 @@ def _agrees(extent: Whole, points: Sequence[tuple[Sizes, int]]) -> bool:
     return all(whole(extent).value(sizes) == number for sizes, number in points)
 
 
-def _equal(extent: Expr, line: Expr, domain: Domain) -> bool:
+def _equal(extent: Polynomial, line: Polynomial, domain: Domain) -> bool:
     """Proven for every size of the domain."""
     return UNKNOWN not in line.symbols and Question(domain).always(Compare("==", extent, line))
 
 
-def _fit(points: Sequence[tuple[Sizes, int]], domain: Domain) -> Expr:
+def _fit(points: Sequence[tuple[Sizes, int]], domain: Domain) -> Polynomial:
     """A line a·size + b through the points. Three sizes make it credible; fewer suffice if there are no more."""
     for dim in domain.dims:
         name = dim.name

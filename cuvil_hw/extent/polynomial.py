@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Union
 
-Whole = Union["Expr", int]
+Whole = Union["Polynomial", int]
 
 
 @dataclass(frozen=True)
-class Call:
+class IntegerCall:
     """`op` of two expressions: "//" and "%" round towards minus infinity, as in Python; "min", "max"."""
 
     op: str
-    a: Expr
-    b: Expr
+    a: Polynomial
+    b: Polynomial
 
     def __str__(self) -> str:
         if self.op in ("min", "max"):
@@ -28,12 +28,12 @@ class Call:
         return f"{_tight(self.a)} {self.op} {_tight(self.b)}"
 
 
-Atom = str | Call
+Atom = str | IntegerCall
 Monomial = tuple[Atom, ...]
 
 
 @dataclass(frozen=True)
-class Expr:
+class Polynomial:
     """The sum of coefficient · product of atoms. `terms` is sorted and holds no zeros."""
 
     terms: tuple[tuple[Monomial, int], ...]
@@ -77,24 +77,24 @@ class Expr:
         rest = self - a * symbol(name)
         return (name, a, rest.constant) if a and rest.constant is not None else None
 
-    def __add__(self, other: Whole) -> Expr:
+    def __add__(self, other: Whole) -> Polynomial:
         return _sum([*self.terms, *whole(other).terms])
 
-    def __sub__(self, other: Whole) -> Expr:
+    def __sub__(self, other: Whole) -> Polynomial:
         return self + whole(other) * -1
 
-    def __mul__(self, other: Whole) -> Expr:
+    def __mul__(self, other: Whole) -> Polynomial:
         right = whole(other).terms
         return _sum((tuple(sorted((*m, *n), key=str)), a * b) for m, a in self.terms for n, b in right)
 
-    def __floordiv__(self, other: Whole) -> Expr:
+    def __floordiv__(self, other: Whole) -> Polynomial:
         by = whole(other)
         quotient = self.divided(by)
         if quotient is not None:
             return quotient
         n = by.constant
         inner = self.terms[0][0][0] if len(self.terms) == 1 and len(self.terms[0][0]) == 1 else None
-        if isinstance(inner, Call) and inner.op == "//" and self.terms[0][1] == 1 and n is not None and n > 0:
+        if isinstance(inner, IntegerCall) and inner.op == "//" and self.terms[0][1] == 1 and n is not None and n > 0:
             m = inner.b.constant
             if m is not None and m > 0:  # (a // m) // n = a // (m·n)
                 return inner.a // (m * n)
@@ -107,7 +107,7 @@ class Expr:
                 return whole(rest.constant // n)
         return _atom("//", self, by)
 
-    def __mod__(self, other: Whole) -> Expr:
+    def __mod__(self, other: Whole) -> Polynomial:
         by = whole(other)
         if self.divided(by) is not None:
             return whole(0)
@@ -117,7 +117,7 @@ class Expr:
             return rest if rest.constant is not None else _atom("%", rest, by)
         return _atom("%", self, by)
 
-    def divided(self, by: Expr) -> Expr | None:
+    def divided(self, by: Polynomial) -> Polynomial | None:
         """The quotient if every term is a multiple of `by`, which has one term; else None."""
         if len(by.terms) != 1:
             return whole(1) if by.terms and self == by else None
@@ -134,34 +134,34 @@ class Expr:
             terms.append((tuple(rest), coefficient // n))
         return _sum(terms)
 
-    def smallest(self, other: Whole) -> Expr:
+    def smallest(self, other: Whole) -> Polynomial:
         return self._extreme("min", whole(other))
 
-    def largest(self, other: Whole) -> Expr:
+    def largest(self, other: Whole) -> Polynomial:
         return self._extreme("max", whole(other))
 
-    def _extreme(self, op: str, other: Expr) -> Expr:
+    def _extreme(self, op: str, other: Polynomial) -> Polynomial:
         apart = (self - other).constant
         if apart is not None:
             return self if (apart <= 0) == (op == "min") else other
         return _atom(op, *sorted((self, other), key=str))
 
-    def __radd__(self, other: int) -> Expr:
+    def __radd__(self, other: int) -> Polynomial:
         return self + other
 
-    def __rsub__(self, other: int) -> Expr:
+    def __rsub__(self, other: int) -> Polynomial:
         return whole(other) - self
 
-    def __rmul__(self, other: int) -> Expr:
+    def __rmul__(self, other: int) -> Polynomial:
         return self * other
 
-    def __rfloordiv__(self, other: int) -> Expr:
+    def __rfloordiv__(self, other: int) -> Polynomial:
         return whole(other) // self
 
-    def __rmod__(self, other: int) -> Expr:
+    def __rmod__(self, other: int) -> Polynomial:
         return whole(other) % self
 
-    def __neg__(self) -> Expr:
+    def __neg__(self) -> Polynomial:
         return self * -1
 
     def __str__(self) -> str:
@@ -183,33 +183,33 @@ class Expr:
         return f"Expr({self})"
 
 
-def symbol(name: str) -> Expr:
+def symbol(name: str) -> Polynomial:
     """The dimension called `name`."""
-    return Expr((((name,), 1),))
+    return Polynomial((((name,), 1),))
 
 
-def whole(value: Whole) -> Expr:
+def whole(value: Whole) -> Polynomial:
     """A number as an expression; an expression as it is."""
-    if isinstance(value, Expr):
+    if isinstance(value, Polynomial):
         return value
     value = int(value)
-    return Expr((((), value),)) if value else Expr(())
+    return Polynomial((((), value),)) if value else Polynomial(())
 
 
-def _sum(terms: Iterable[tuple[Monomial, int]]) -> Expr:
+def _sum(terms: Iterable[tuple[Monomial, int]]) -> Polynomial:
     found: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         found[monomial] = found.get(monomial, 0) + coefficient
-    return Expr(tuple(sorted(((m, c) for m, c in found.items() if c), key=lambda t: [str(a) for a in t[0]])))
+    return Polynomial(tuple(sorted(((m, c) for m, c in found.items() if c), key=lambda t: [str(a) for a in t[0]])))
 
 
-def _atom(op: str, a: Expr, b: Expr) -> Expr:
+def _atom(op: str, a: Polynomial, b: Polynomial) -> Polynomial:
     if a.constant is not None and b.constant is not None and (b.constant or op in ("min", "max")):
-        return whole(_apply(Call(op, a, b), {}))
-    return Expr((((Call(op, a, b),), 1),))
+        return whole(_apply(IntegerCall(op, a, b), {}))
+    return Polynomial((((IntegerCall(op, a, b),), 1),))
 
 
-def _apply(call: Call, sizes: Mapping[str, int]) -> int:
+def _apply(call: IntegerCall, sizes: Mapping[str, int]) -> int:
     a, b = call.a.value(sizes), call.b.value(sizes)
     match call.op:
         case "//":
@@ -222,7 +222,7 @@ def _apply(call: Call, sizes: Mapping[str, int]) -> int:
             return max(a, b)
 
 
-def _tight(e: Expr) -> str:
+def _tight(e: Polynomial) -> str:
     text = str(e)
     return text if e.constant is not None or e.name is not None else f"({text})"
 

@@ -1,9 +1,9 @@
 """`Size`: an int that remembers what it was computed from, so that shape rules written for ints run unmodified.
 
-While a `Trace` is open, every comparison whose outcome the expressions alone don't decide is recorded as a guard: the
-way that the code took holds for all sizes that keep the guards (torch's SymInt works so, too). Two things lose the
+While `Assumptions` are open, every comparison whose outcome the expressions alone don't decide is recorded: the way
+that the code took holds for all sizes that keep them (the guards of torch's SymInt work so, too). Two things lose the
 expression and leave a plain int: NumPy, and Python's own C functions such as `range`. What is then computed is right
-at the sizes of the trace only; `explore` looks at several sizes for that reason.
+at the sizes looked at only; `explore` looks at several sizes for that reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.extent.constraint import Compare
-from cuvil_hw.extent.polynomial import Expr, Whole, whole
+from cuvil_hw.extent.polynomial import Polynomial, Whole, whole
 
 
 @dataclass(frozen=True)
-class Guard:
+class Assumption:
     """A comparison that held when the model was looked at, and where: layer and source."""
 
     rule: Compare
@@ -32,32 +32,32 @@ class Guard:
 
 
 @dataclass
-class Trace:
-    """Guards in the order met, each rule once. `where`: the layer that is examined now."""
+class Assumptions:
+    """In the order met, each rule once. `where`: the layer that is examined now."""
 
-    guards: dict[Compare, Guard] = field(default_factory=dict)
+    found: dict[Compare, Assumption] = field(default_factory=dict)
     where: str = ""
 
     def add(self, rule: Compare) -> None:
-        self.guards.setdefault(rule, Guard(rule, self.where))
+        self.found.setdefault(rule, Assumption(rule, self.where))
 
 
-_open: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_open: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)
 
 
 @contextmanager
-def tracing() -> Iterator[Trace]:
+def recording() -> Iterator[Assumptions]:
     """Inside this context, comparisons of sizes are recorded."""
-    trace = Trace()
-    token = _open.set(trace)
+    assumptions = Assumptions()
+    token = _open.set(assumptions)
     try:
-        yield trace
+        yield assumptions
     finally:
         _open.reset(token)
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
+def unrecorded() -> Iterator[None]:
     """Inside this context, no comparison is recorded."""
     token = _open.set(None)
     try:
@@ -67,61 +67,61 @@ def untraced() -> Iterator[None]:
 
 
 def at(where: str) -> None:
-    """Inside this context, guards belong to this layer."""
-    trace = _open.get()
-    if trace is not None:
-        trace.where = where
+    """Inside this context, assumptions belong to this layer."""
+    assumptions = _open.get()
+    if assumptions is not None:
+        assumptions.where = where
 
 
 def pin(values: Sequence[Any]) -> None:
     """Record that the expressions of `values` are about to be lost: what follows holds only for their current
     numbers."""
-    trace = _open.get()
-    if trace is not None:
+    assumptions = _open.get()
+    if assumptions is not None:
         for value in values:
             if isinstance(value, Size):
-                trace.add(Compare("==", value.expr, whole(int(value))))
+                assumptions.add(Compare("==", value.expr, whole(int(value))))
 
 
 class Size(int):
     """An extent with the value `number` and the expression `expr`. Compares and hashes as its number."""
 
-    expr: Expr
+    expr: Polynomial
 
-    def __new__(cls, number: int, expr: Expr) -> Size:
+    def __new__(cls, number: int, expr: Polynomial) -> Size:
         size = super().__new__(cls, number)
         size.expr = expr
         return size
 
     def __add__(self, other: Any) -> Any:
-        return _make(self, other, int.__add__, Expr.__add__)
+        return _make(self, other, int.__add__, Polynomial.__add__)
 
     def __radd__(self, other: Any) -> Any:
-        return _make(self, other, int.__add__, Expr.__add__)
+        return _make(self, other, int.__add__, Polynomial.__add__)
 
     def __sub__(self, other: Any) -> Any:
-        return _make(self, other, int.__sub__, Expr.__sub__)
+        return _make(self, other, int.__sub__, Polynomial.__sub__)
 
     def __rsub__(self, other: Any) -> Any:
-        return _make(self, other, int.__rsub__, Expr.__rsub__)
+        return _make(self, other, int.__rsub__, Polynomial.__rsub__)
 
     def __mul__(self, other: Any) -> Any:
-        return _make(self, other, int.__mul__, Expr.__mul__)
+        return _make(self, other, int.__mul__, Polynomial.__mul__)
 
     def __rmul__(self, other: Any) -> Any:
-        return _make(self, other, int.__mul__, Expr.__mul__)
+        return _make(self, other, int.__mul__, Polynomial.__mul__)
 
     def __floordiv__(self, other: Any) -> Any:
-        return _make(self, other, int.__floordiv__, Expr.__floordiv__)
+        return _make(self, other, int.__floordiv__, Polynomial.__floordiv__)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _make(self, other, int.__rfloordiv__, Expr.__rfloordiv__)
+        return _make(self, other, int.__rfloordiv__, Polynomial.__rfloordiv__)
 
     def __mod__(self, other: Any) -> Any:
-        return _make(self, other, int.__mod__, Expr.__mod__)
+        return _make(self, other, int.__mod__, Polynomial.__mod__)
 
     def __rmod__(self, other: Any) -> Any:
-        return _make(self, other, int.__rmod__, Expr.__rmod__)
+        return _make(self, other, int.__rmod__, Polynomial.__rmod__)
 
     def __neg__(self) -> Any:
         return _size(int.__neg__(self), -self.expr)
@@ -161,14 +161,14 @@ def of(extent: int) -> Whole:
 
 def sized(number: int, expr: Whole) -> int:
     """`number` that remembers `expr`, when there is something to remember."""
-    return _size(number, expr) if isinstance(expr, Expr) else number
+    return _size(number, expr) if isinstance(expr, Polynomial) else number
 
 
-def _size(number: int, expr: Expr) -> int:
+def _size(number: int, expr: Polynomial) -> int:
     return number if expr.constant is not None else Size(number, expr)
 
 
-def _make(a: Size, b: Any, number: Callable[[Any, Any], Any], expr: Callable[[Any, Any], Expr]) -> Any:
+def _make(a: Size, b: Any, number: Callable[[Any, Any], Any], expr: Callable[[Any, Any], Polynomial]) -> Any:
     if not isinstance(b, int):
         pin((a,))
         return number(a, b)
@@ -178,13 +178,13 @@ def _make(a: Size, b: Any, number: Callable[[Any, Any], Any], expr: Callable[[An
 
 def _compare(a: Size, b: Any, op: str, number: Callable[[Any, Any], bool]) -> bool:
     held = number(a, b)
-    trace = _open.get()
-    if trace is None or held is NotImplemented or not isinstance(b, int):
+    assumptions = _open.get()
+    if assumptions is None or held is NotImplemented or not isinstance(b, int):
         return held
     other = whole(of(b))
     if (a.expr - other).constant is None:
         rule = Compare(op, a.expr, other)
-        trace.add(rule if held else rule.negated())
+        assumptions.add(rule if held else rule.negated())
     return held
 
 
@@ -194,7 +194,7 @@ def stretches(extent: int, to: int) -> bool:
 
 
 def same(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes are equal for all sizes. Records no guard; False may still mean equal for some sizes."""
+    """Whether two shapes are equal for all sizes. Records nothing; False may still mean equal for some sizes."""
     return len(a) == len(b) and all(of(x) == of(y) for x, y in zip(a, b, strict=True))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
 from cuvil_hw.extent.constraint import Compare, Rule
 from cuvil_hw.extent.domain import Domain
-from cuvil_hw.extent.polynomial import Call, Expr, symbol, whole
+from cuvil_hw.extent.polynomial import IntegerCall, Polynomial, symbol, whole
 
 TIMEOUT_MS = 5000
 Found = dict[str, int]
@@ -117,7 +117,7 @@ class Question:
             return self._z3.Not(parts[0])
         return self._z3.And(*parts) if rule.op == "and" else self._z3.Or(*parts)
 
-    def _expr(self, expr: Expr) -> Any:
+    def _expr(self, expr: Polynomial) -> Any:
         total = self._z3.IntVal(0, self._context)
         for monomial, coefficient in expr.terms:
             product = self._z3.IntVal(coefficient, self._context)
@@ -126,7 +126,7 @@ class Question:
             total = total + product
         return total
 
-    def _call(self, call: Call) -> Any:
+    def _call(self, call: IntegerCall) -> Any:
         a, b = self._expr(call.a), self._expr(call.b)
         if call.op in ("min", "max"):
             return self._z3.If(a <= b if call.op == "min" else a >= b, a, b)

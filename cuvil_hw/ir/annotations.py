@@ -51,7 +51,7 @@ def text_of(op: Operation, kind: type[Text]) -> str:
     return "" if found is None else found.data
 
 
-def number_of(op: Operation, kind: type[Number]) -> int | None:
+def number_of(op: Operation, kind: type[NumberAnnotation]) -> int | None:
     found = noted(op, kind)
     return None if found is None else found.data
 
@@ -63,7 +63,7 @@ class Flag(ParametrizedAttribute, Annotation):
     """Holds nothing: it is there or not."""
 
 
-class Number(Data[int], Annotation):
+class NumberAnnotation(Data[int], Annotation):
     LEAST: ClassVar[int] = 1
     MOST: ClassVar[int] = (1 << 31) - 1
 
@@ -201,7 +201,7 @@ class Args(Texts):
 
 
 @irdl_attr_definition
-class Threads(Number):
+class Threads(NumberAnnotation):
     """Threads of a block that run a kernel."""
 
     name = "cuvil.threads"
@@ -241,7 +241,7 @@ class Handle(Text):
 
 
 @irdl_attr_definition
-class Dtype(Text):
+class ElementType(Text):
     """An element type with its sign, as integers of level2 have none."""
 
     name = "cuvil.dtype"
@@ -258,7 +258,7 @@ class Dtype(Text):
 
 
 @irdl_attr_definition
-class Pipeline(Number):
+class Pipeline(NumberAnnotation):
     """Cycles between the starts of two iterations (the initiation interval)."""
 
     name = "cuvil.pipeline"
@@ -309,7 +309,7 @@ class Space(Word):
 
 
 @irdl_attr_definition
-class Partition(Dims):
+class ArrayPartition(Dims):
     """Dimensions whose elements lie in memories of their own."""
 
     name = "cuvil.partition"
@@ -331,7 +331,7 @@ class Independent(Flag):
 
 
 @irdl_attr_definition
-class Distance(Number):
+class Distance(NumberAnnotation):
     """Iterations of the loop around meet in this memory only so many steps apart."""
 
     name = "cuvil.distance"
@@ -340,6 +340,6 @@ class Distance(Number):
 
 
 ANNOTATIONS: tuple[type[Annotation], ...] = (
-    Name, Comment, Role, Args, Threads, Kernels, Port, Handle, Dtype, Pipeline, Unroll, StreamWord, Bind, Space,
-    Partition, Reshape, Independent, Distance,
+    Name, Comment, Role, Args, Threads, Kernels, Port, Handle, ElementType, Pipeline, Unroll, StreamWord, Bind, Space,
+    ArrayPartition, Reshape, Independent, Distance,
 )  # fmt: skip

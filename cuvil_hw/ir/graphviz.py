@@ -13,30 +13,30 @@ from xdsl.ir import Block, Operation, SSAValue
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.report import graph as picture
-from cuvil_hw.report.graph import Edge, Graph, Node
+from cuvil_hw.report import drawing as picture
+from cuvil_hw.report.drawing import Arrow, Box, Drawing
 from cuvil_hw.report.words import in_the_model
 
 
-def graph_of(program: Program) -> Graph:
+def graph_of(program: Program) -> Drawing:
     """Inputs, top-level ops (a group is one node) and outputs, joined by tensors."""
     nodes, edges = [], []
     made: dict[SSAValue, str] = {}
     for i, (arg, (name, kind)) in enumerate(zip(program.block.args, program.inputs, strict=True)):
         made[arg] = f"in{i}"
-        nodes.append(Node(f"in{i}", name, (str(kind),), "input", "input"))
+        nodes.append(Box(f"in{i}", name, (str(kind),), "input", "input"))
     for number, operation in enumerate(program.block.ops):
         if isinstance(operation, level1.ConstOp) or operation is program.block.last_op:
             continue
         name = f"op{number}"
         nodes.append(_node(name, operation))
-        edges += [Edge(made[v], name, str(level1.type_of(v))) for v in dict.fromkeys(operation.operands) if v in made]
+        edges += [Arrow(made[v], name, str(level1.type_of(v))) for v in dict.fromkeys(operation.operands) if v in made]
         made.update((result, name) for result in operation.results)
     for i, (value, (name, kind)) in enumerate(zip(_returned(program), program.outputs, strict=True)):
-        nodes.append(Node(f"out{i}", name, (str(kind),), "output", "output"))
+        nodes.append(Box(f"out{i}", name, (str(kind),), "output", "output"))
         if value in made:
-            edges.append(Edge(made[value], f"out{i}", str(kind)))
-    return Graph(tuple(nodes), tuple(dict.fromkeys(edges)))
+            edges.append(Arrow(made[value], f"out{i}", str(kind)))
+    return Drawing(tuple(nodes), tuple(dict.fromkeys(edges)))
 
 
 def to_svg(program: Program) -> str:
@@ -72,14 +72,14 @@ def _consts(operands: Sequence[SSAValue]) -> list[str]:
     return [str(level1.type_of(v)) for v in found]
 
 
-def _node(name: str, operation: Operation) -> Node:
+def _node(name: str, operation: Operation) -> Box:
     loc = level1.loc_of(operation)
     named = tuple(filter(None, [in_the_model(loc)]))
     result = ", ".join(str(level1.type_of(r)) for r in operation.results)
     if isinstance(operation, level1.GroupOp):
         ops = [o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp)]
-        return Node(name, operation.label.data, (*named, *_rows(ops), result), loc, "group")
-    return Node(name, _mnemonic(operation), (*named, *_rows(_consts(operation.operands)), result), loc)
+        return Box(name, operation.label.data, (*named, *_rows(ops), result), loc, "group")
+    return Box(name, _mnemonic(operation), (*named, *_rows(_consts(operation.operands)), result), loc)
 
 
 def _rows(words: Sequence[str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.annotations import ANNOTATIONS, Comment, Dtype, Handle, Name, Port, Role, noted, text_of
+from cuvil_hw.ir.annotations import ANNOTATIONS, Comment, ElementType, Handle, Name, Port, Role, noted, text_of
 
 _ARITH = (
     "addi subi muli divsi divui remsi remui floordivsi ceildivsi ceildivui andi ori xori shli shrsi shrui maxsi minsi "
@@ -65,19 +65,19 @@ _MEETING = frozenset(("gpu.barrier", "cuvil.level2.shuffle_xor"))
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LegalOps:
     """`ops`: names of the ops that a function may hold, by its role."""
 
     name: str
     ops: Mapping[str, frozenset[str]]
 
 
-SEQUENTIAL = Stage("sequential", {"kernel": _COMPUTE | _THREADS})
-STREAMING = Stage("streaming", {"process": _COMPUTE | _WORDS, "dataflow": _JOINTS})
+SEQUENTIAL = LegalOps("sequential", {"kernel": _COMPUTE | _THREADS})
+STREAMING = LegalOps("streaming", {"process": _COMPUTE | _WORDS, "dataflow": _JOINTS})
 
 
-def stage_of(module: ModuleOp) -> Stage:
-    """The stage that a module's roles name: streaming, if it joins processes."""
+def legal_ops_of(module: ModuleOp) -> LegalOps:
+    """The ops that are legal in a module, by its roles: STREAMING, if it joins processes."""
     return STREAMING if any(text_of(f, Role) in STREAMING.ops for f in functions(module)) else SEQUENTIAL
 
 
@@ -85,21 +85,21 @@ def functions(module: ModuleOp) -> list[func.FuncOp]:
     return [op for op in module.body.block.ops if isinstance(op, func.FuncOp)]
 
 
-def legal(module: ModuleOp, stage: Stage | None = None) -> None:
-    """Check a module against its ops' own rules, its annotations and its stage (None: the one its roles name). Raises
-    CuvilError with the op, its place and the reason."""
+def legal(module: ModuleOp, allowed: LegalOps | None = None) -> None:
+    """Check a module: its ops' own rules, its annotations, and that it holds `allowed` ops only (None: those of
+    `legal_ops_of`). Raises CuvilError with the op, its place and the reason."""
     _valid(module)
     _annotations(module)
-    stage = stage or stage_of(module)
+    allowed = allowed or legal_ops_of(module)
     tables = {op.sym_name.data: op.type for op in module.body.block.ops if isinstance(op, memref.GlobalOp)}
     for op in module.body.block.ops:
         if isinstance(op, func.FuncOp):
-            _function(op, stage, tables)
+            _function(op, allowed, tables)
         elif isinstance(op, memref.GlobalOp):
             _table(op)
         else:
             raise _fault(op, "a module holds tables (memref.global) and functions (func.func)")
-    if stage is STREAMING:
+    if allowed is STREAMING:
         _joined(module)
 
 
@@ -173,28 +173,28 @@ def _annotations(module: ModuleOp) -> None:
 
 
 def _table(op: memref.GlobalOp) -> None:
-    if noted(op, Handle) is None or noted(op, Dtype) is None:
-        raise _fault(op, f"a table says by {Handle.name} and {Dtype.name} which constant it holds")
-    kind, dtype = op.type, text_of(op, Dtype)
+    if noted(op, Handle) is None or noted(op, ElementType) is None:
+        raise _fault(op, f"a table says by {Handle.name} and {ElementType.name} which constant it holds")
+    kind, dtype = op.type, text_of(op, ElementType)
     if not isinstance(kind, MemRefType) or kind.element_type != level2.signless(dtype):
         raise _fault(op, f"a constant of {dtype} doesn't fit {kind}")
 
 
-def _function(f: func.FuncOp, stage: Stage, tables: Mapping[str, Attribute]) -> None:
+def _function(f: func.FuncOp, allowed: LegalOps, tables: Mapping[str, Attribute]) -> None:
     role = noted(f, Role)
-    if role is None or role.data not in stage.ops:
+    if role is None or role.data not in allowed.ops:
         has = f"role {role.data}" if role is not None else f"no {Role.name}"
-        raise _fault(f, f"has {has}; functions of a {stage.name} module have: {', '.join(stage.ops)}")
+        raise _fault(f, f"has {has}; functions of a {allowed.name} module have: {', '.join(allowed.ops)}")
     if f.function_type.outputs.data:
         raise _fault(f, "gives its results in memories and streams, not by value")
     if len(f.body.blocks) != 1:
         raise _fault(f, "has one block")
     for arg in f.body.block.args:
         _type(f, arg, argument=True)
-    allowed = stage.ops[role.data]
+    names = allowed.ops[role.data]
     for op in f.body.walk():
-        if op.name not in allowed:
-            raise _fault(op, f"a {role.data} of a {stage.name} module doesn't hold this op")
+        if op.name not in names:
+            raise _fault(op, f"a {role.data} of a {allowed.name} module doesn't hold this op")
         for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
             _type(op, value)
         if op.name in _MEETING and any(isinstance(o, scf.IfOp) for o in _around(op)):

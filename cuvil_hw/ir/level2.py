@@ -32,7 +32,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.annotations import ANNOTATIONS, Dtype
+from cuvil_hw.ir.annotations import ANNOTATIONS, ElementType
 from cuvil_hw.ir.level1 import element_type
 
 
@@ -120,11 +120,11 @@ class AxisReadOp(IRDLOperation):
     stream = operand_def(StreamType)
     ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
-    dtype = prop_def(Dtype)
+    dtype = prop_def(ElementType)
 
     def __init__(self, port: SSAValue, stream: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[port, stream, ends], properties={"count": IntegerAttr(count, i32), "dtype": Dtype(dtype)}
+            operands=[port, stream, ends], properties={"count": IntegerAttr(count, i32), "dtype": ElementType(dtype)}
         )
 
     def verify_(self) -> None:
@@ -140,11 +140,11 @@ class AxisWriteOp(IRDLOperation):
     port = operand_def(AxisType)
     ends = opt_operand_def(StreamType)
     count = prop_def(IntegerAttr)
-    dtype = prop_def(Dtype)
+    dtype = prop_def(ElementType)
 
     def __init__(self, stream: SSAValue, port: SSAValue, count: int, dtype: str, ends: SSAValue | None = None) -> None:
         super().__init__(
-            operands=[stream, port, ends], properties={"count": IntegerAttr(count, i32), "dtype": Dtype(dtype)}
+            operands=[stream, port, ends], properties={"count": IntegerAttr(count, i32), "dtype": ElementType(dtype)}
         )
 
     def verify_(self) -> None:
@@ -207,7 +207,7 @@ class SaturateOp(IRDLOperation):
 
     name = "cuvil.level2.saturate"
     value = operand_def(IntegerType)
-    dtype = prop_def(Dtype)
+    dtype = prop_def(ElementType)
     layer = prop_def(IntegerAttr)
     output = result_def(IntegerType)
 
@@ -215,7 +215,7 @@ class SaturateOp(IRDLOperation):
         super().__init__(
             operands=[value],
             result_types=[result],
-            properties={"dtype": Dtype(dtype), "layer": IntegerAttr(layer, i32)},
+            properties={"dtype": ElementType(dtype), "layer": IntegerAttr(layer, i32)},
         )
 
     def verify_(self) -> None:

@@ -43,7 +43,7 @@ class Tables:
                 symbol += "_"
             self._symbols[digest] = symbol
             op = memref.GlobalOp.get(StringAttr(symbol), kind, UnitAttr(), constant=UnitAttr())
-            notes.annotate(op, notes.Handle(digest), notes.Dtype(dtype))
+            notes.annotate(op, notes.Handle(digest), notes.ElementType(dtype))
             self.ops.append(op)
         return self._symbols[digest], kind
 
@@ -216,7 +216,7 @@ class Emitter:
         if space:
             notes.annotate(op, notes.Space(space))
         if partition:
-            notes.annotate(op, notes.Partition(tuple(partition)))
+            notes.annotate(op, notes.ArrayPartition(tuple(partition)))
         if reshape:
             notes.annotate(op, notes.Reshape(tuple(reshape)))
         if independent:

@@ -33,7 +33,7 @@ from cuvil_hw.ops.rounding import TRANSLATES
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.passes.edit import Array, Inserter, insert, owner, producer, replace, static_array
 from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS, MAX_SUM_BITS, accumulator
-from cuvil_hw.passes.quantize.requantize import Channel, Exact, allowed, exact, guard_bits, refused, requantize
+from cuvil_hw.passes.quantize.requantize import ChannelMap, Exact, allowed, exact, guard_bits, refused, requantize
 from cuvil_hw.passes.real import Real, quantizer, real
 
 MAX_OPS = 64  # of one sum
@@ -261,7 +261,7 @@ def _guard(numbers: Sequence[Array], reaches: Sequence[int], error: Fraction, sp
     if not error or len(different) > MAX_FRACTIONS:
         return 0
     reach = Fraction(sum(reaches))
-    channels = [Channel(n.value, Fraction(0), reach, span, n.meant) for n in different]
+    channels = [ChannelMap(n.value, Fraction(0), reach, span, n.meant) for n in different]
     return guard_bits(channels, mode, error, shift)
 
 

@@ -7,7 +7,7 @@ Rules, applied until none fires (each is exact unless its module says otherwise)
   dead.py         scales of 0 go, first
   move.py         quantize climbs up and dequantize sinks down through views, relu, clamp, maxima, choices
   layers.py       conv, linear, mat_mul, pools and means of dequantized tensors become integer ops under one dequantize
-  table.py        other elementwise arithmetic between dequantize and quantize becomes a table
+  lookup_tables.py        other elementwise arithmetic between dequantize and quantize becomes a table
   affine.py       sums of quantized tensors, and their products and sums with constants
   arithmetic.py   products of quantized tensors
   here            quantize(dequantize(x)) is x, or a rescale; equal quantizations of one value are one
@@ -23,14 +23,14 @@ import numpy as np
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.passes import affine, arithmetic, dead, fold, layers, matmul, move, table
+from cuvil_hw.passes import affine, arithmetic, constant_folding, dead, layers, lookup_tables, matmul, move
 from cuvil_hw.passes.edit import insert, replace, until_stable, users
 from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS
 from cuvil_hw.passes.real import quantizer, real
 
 
 def run(program: Program) -> None:
-    fold.run(program)
+    constant_folding.run(program)
     dead.run(program)
     matmul.run(program)
 
@@ -40,7 +40,7 @@ def run(program: Program) -> None:
             return any(rule(program, operation) for rule in rules)
 
         until_stable(program.block, step)
-    fold.run(program)
+    constant_folding.run(program)
 
 
 def shared(program: Program, operation: level1.TensorOp) -> bool:
@@ -70,8 +70,8 @@ def meet(program: Program, operation: level1.TensorOp) -> bool:
 
 Rule = Callable[[Program, level1.TensorOp], bool]
 # First quantize climbs as far as it can, so that relu and the like end up on narrow tensors, not on accumulators.
-CLIMB: tuple[Rule, ...] = (shared, table.tabulate, move.quantize_up)
+CLIMB: tuple[Rule, ...] = (shared, lookup_tables.tabulate, move.quantize_up)
 RULES: tuple[Rule, ...] = (
     *(shared, meet, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
-    *(table.tabulate, move.quantize_up, affine.combine, affine.leaky, arithmetic.combine),
+    *(lookup_tables.tabulate, move.quantize_up, affine.combine, affine.leaky, arithmetic.combine),
 )

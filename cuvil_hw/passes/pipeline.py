@@ -22,7 +22,18 @@ from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes import accumulators, batch_norm, dce, decompose, fold, fuse, integerize, matmul, separate, stored
+from cuvil_hw.passes import (
+    accumulators,
+    batch_norm,
+    constant_folding,
+    dce,
+    decompose,
+    fuse,
+    integerize,
+    matmul,
+    separate,
+    stored,
+)
 
 # Called after each pass with what it is called and the module that it left.
 Observer = Callable[[str, ModuleOp], None]
@@ -53,14 +64,14 @@ class ProgramPass(ModulePass):
 
 
 @dataclass(frozen=True)
-class Fold(ProgramPass):
+class FoldConstants(ProgramPass):
     """Constants folded, ops that do nothing removed. `dequantize`: weights held as integers become floats, too."""
 
     name: ClassVar[str] = "fold"
     dequantize: bool = False
 
     def run(self, program: Program) -> None:
-        fold.fold(program, self.dequantize)
+        constant_folding.fold(program, self.dequantize)
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class Matmul(ProgramPass):
 
 
 @dataclass(frozen=True)
-class BatchNorm(ProgramPass):
+class FoldBatchNorm(ProgramPass):
     """Batch norms go into the weights of the layer before; elsewhere they become mul and add."""
 
     name: ClassVar[str] = "batch-norm"
@@ -104,7 +115,7 @@ class Accumulators(ProgramPass):
 
 
 @dataclass(frozen=True)
-class IntegerWeights(ProgramPass):
+class KeepIntegerWeights(ProgramPass):
     """Weights held as integers stay so beside floats; their scales follow the sum."""
 
     name: ClassVar[str] = "integer-weights"
@@ -154,7 +165,7 @@ PASSES: Mapping[str, type[ModulePass]] = MappingProxyType(
     {
         each.name: each
         for each in (
-            Fold, Matmul, BatchNorm, Integerize, Accumulators, IntegerWeights, Decompose, Dce, Fuse,
+            FoldConstants, Matmul, FoldBatchNorm, Integerize, Accumulators, KeepIntegerWeights, Decompose, Dce, Fuse,
         )
     }
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from cuvil_hw.errors.quoting import xml
 from cuvil_hw.report import text, words
 from cuvil_hw.report.bars import cycles_chart, resource_chart
-from cuvil_hw.report.graph import Graph, to_svg
+from cuvil_hw.report.drawing import Drawing, to_svg
 from cuvil_hw.report.style import CSS, ZOOMS
 from cuvil_hw.version import VERSION
 
@@ -37,7 +37,7 @@ def render(report: Mapping[str, Any], command: str = "") -> str:
         _section("Quantization", _table(text.quantization(report))) if report.get("quantization") else "",
         _section("Accuracy", _table(text.accuracy(report))) if report["accuracy"] else "",
         _section("Saturations", _table(text.saturations(report))) if report["saturations"] else "",
-        _section("Graph", _graph(report, slowest)),
+        _section("Drawing", _graph(report, slowest)),
         _section("Remarks", _list(text.closing(report))),
         _section("Where the figures come from", _origins()),
     ]
@@ -112,7 +112,7 @@ def _details(summary: str, content: text.Table) -> str:
 
 
 def _graph(report: Mapping[str, Any], slowest: str) -> str:
-    graph = Graph.from_json(report["graph"])
+    graph = Drawing.from_json(report["graph"])
     drawn = to_svg(graph.marked(slowest), f"{report['model']}: graph of layers")
     width = drawn.partition(' width="')[2].partition('"')[0]
     chosen = [

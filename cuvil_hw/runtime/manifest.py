@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.contract import canonical, signature
-from cuvil_hw.contract.calling import PLAIN, Calling, Guard, Range, State, Write
+from cuvil_hw.contract.calling import PLAIN, Calling, Guard, KeptState, Range, Write
 from cuvil_hw.contract.device import Port
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.version import VERSION
@@ -243,7 +243,7 @@ def _calling(node: _Node) -> Calling:
     node.only(*(f.name for f in fields(Calling) if f.name != "rebuild"))
     called = node.child("signature").value
     return Calling(
-        node.each("states", lambda n: State(n.get("input", str), n.get("output", str), n.get("initial", str))),
+        node.each("states", lambda n: KeptState(n.get("input", str), n.get("output", str), n.get("initial", str))),
         node.each("guards", lambda n: Guard(n.get("output", str), n.get("message", str))),
         node.each("writes", lambda n: Write(n.get("input", str), n.get("output", str))),
         None if called is None else signature.from_json(called),

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.schedule.problem import limits, scaled, spare, within
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.search import fits, least
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
 
 def does_not_fit(
     kernels: Sequence[KernelChoices],
-    axes: Sequence[Axis],
+    axes: Sequence[Resource],
     *,
     target: str,
     fixed: Mapping[str, float],
-    alternatives: Mapping[str, Sequence[Axis]],
+    alternatives: Mapping[str, Sequence[Resource]],
 ) -> DoesNotFit:
     """The error for kernels that don't fit. Blames, in this order: a kernel that alone breaks a "max" axis; a shared
     axis that is too small even for every kernel's smallest candidate; axes that only conflict with each other."""
@@ -60,8 +60,8 @@ def does_not_fit(
 
 
 def _starved(
-    kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]
-) -> tuple[Axis, float, dict[str, float]] | None:
+    kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float]
+) -> tuple[Resource, float, dict[str, float]] | None:
     """(axis, amount, parts): the axis with the largest relative shortage among those whose growth alone would make the
     design fit; how much of it that takes; each layer's part."""
     found = None
@@ -86,16 +86,16 @@ def _ratio(need: float, budget: float) -> float:
     return need / budget if budget > 0 else (math.inf if need > 0 else 0.0)
 
 
-def _error(layer: str, axis: Axis, need: float, nearest: str, target: str) -> DoesNotFit:
+def _error(layer: str, axis: Resource, need: float, nearest: str, target: str) -> DoesNotFit:
     return DoesNotFit(layer=layer, axis=axis.name, need=need, limit=axis.budget, nearest=nearest, target=target)
 
 
 def _alone(
-    kernel: KernelChoices, axes: Sequence[Axis], target: str, fixed: Mapping[str, float], boards: list[str]
+    kernel: KernelChoices, axes: Sequence[Resource], target: str, fixed: Mapping[str, float], boards: list[str]
 ) -> DoesNotFit:
     """For the candidate of `kernel` that comes closest, the axis on which it is over by most."""
 
-    def worst(candidate: Candidate) -> tuple[float, float, Axis]:
+    def worst(candidate: Candidate) -> tuple[float, float, Resource]:
         needs = [(fixed.get(a.name, 0.0) + candidate.estimate.use.get(a.name, 0.0), a) for a in axes]
         need, axis = max(needs, key=lambda p: (_ratio(p[0], p[1].budget), p[0]))
         return _ratio(need, axis.budget), need, axis
@@ -107,14 +107,14 @@ def _alone(
     return _error(kernel.name, axis, need, nearest + "; or ".join(advice), target)
 
 
-def _smallest(kernels: Sequence[KernelChoices], axis: Axis, fixed: Mapping[str, float]) -> float:
+def _smallest(kernels: Sequence[KernelChoices], axis: Resource, fixed: Mapping[str, float]) -> float:
     return fixed.get(axis.name, 0.0) + sum(
         min(c.estimate.use.get(axis.name, 0.0) for c in k.candidates) for k in kernels
     )
 
 
 def _biggest(
-    kernels: Sequence[KernelChoices], uses: Mapping[str, float], axis: Axis, fixed: Mapping[str, float]
+    kernels: Sequence[KernelChoices], uses: Mapping[str, float], axis: Resource, fixed: Mapping[str, float]
 ) -> tuple[str, str]:
     """The layer that uses most of an axis, and a phrase with the amount."""
     overhead = fixed.get(axis.name, 0.0)
@@ -126,12 +126,12 @@ def _biggest(
     return kernel.name, f"{layer}, {said}" if said else layer
 
 
-def _raise_use(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> list[str]:
+def _raise_use(kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float]) -> list[str]:
     """The smallest `use:` (in hundredths, one for all full axes) with which the design fits this same part."""
     lowest = min((a.utilisation for a in axes if a.rule == "sum"), default=1.0)
     shares = [s / 100 for s in range(1, 101) if s / 100 > lowest]
 
-    def raised(share: float) -> list[Axis]:
+    def raised(share: float) -> list[Resource]:
         return [replace(a, utilisation=max(a.utilisation, share)) if a.rule == "sum" else a for a in axes]
 
     if not shares or not fits(kernels, raised(shares[-1]), fixed):
@@ -153,7 +153,7 @@ def _raise_use(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Ma
     return [f"fits with `use: {share:g}` for {' and '.join(needed)}"]
 
 
-def _bigger(needs: Sequence[tuple[float, Axis]]) -> str:
+def _bigger(needs: Sequence[tuple[float, Resource]]) -> str:
     over = [(need, a) for need, a in needs if need > a.budget]
     if not over:
         return "no fit was found within the search limit"
@@ -161,7 +161,9 @@ def _bigger(needs: Sequence[tuple[float, Axis]]) -> str:
     return f"it takes a target with at least {' and '.join(wanted)}"
 
 
-def _balanced(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> list[Candidate]:
+def _balanced(
+    kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float]
+) -> list[Candidate]:
     """A pick that exceeds its worst axis only a little: start from the smallest candidates, then change one kernel at a
     time.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cuvil_hw.schedule.problem import limits, within
-from cuvil_hw.schedule.resources import Axis, total
+from cuvil_hw.schedule.resources import Resource, total
 from cuvil_hw.schedule.space import Candidate, Choice, Proposals
 
 
@@ -21,7 +21,7 @@ class Measured:
 
 
 def corrected(
-    proposals: Proposals, choice: Choice, measured: Measured, axes: Sequence[Axis]
+    proposals: Proposals, choice: Choice, measured: Measured, axes: Sequence[Resource]
 ) -> tuple[Proposals, Choice, bool]:
     """(candidates, choice, fits): with the measured use in place of the estimates. `fits` is False when a kernel by
     itself now exceeds a limit; then choose again among these candidates."""

@@ -15,7 +15,7 @@ import numpy as np
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.schedule.kernel import Buffer, KernelGraph
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _meet(a: range, b: range) -> bool:
     return max(a.start, b.start) < min(a.stop, b.stop)
 
 
-def check_live(graph: KernelGraph, plan: MemoryPlan, axes: Sequence[Axis], *, target: str) -> float:
+def check_live(graph: KernelGraph, plan: MemoryPlan, axes: Sequence[Resource], *, target: str) -> float:
     """Bytes in memory during a run: arena, inputs, outputs and constants. Raises DoesNotFit if they exceed an axis of
     rule "live" (in bytes)."""
     kept = [b for n, b in graph.buffers.items() if not _is_temp(graph, n)]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
 # Uses are compared in integers of 1/1000 of an axis' unit: candidates round up and budgets down, so that a pick never
@@ -43,12 +43,12 @@ def scaled(value: float) -> int:
     return math.ceil(round(value * _UNIT, 3))
 
 
-def spare(axis: Axis, fixed: Mapping[str, float]) -> int:
+def spare(axis: Resource, fixed: Mapping[str, float]) -> int:
     """Budget left after fixed overhead, in 1/1000 units, rounded down; may be negative."""
     return math.floor(round(axis.budget * _UNIT, 3)) - scaled(fixed.get(axis.name, 0.0))
 
 
-def limits(axes: Sequence[Axis], fixed: Mapping[str, float]) -> dict[str, int]:
+def limits(axes: Sequence[Resource], fixed: Mapping[str, float]) -> dict[str, int]:
     """`spare` by axis name, of the axes that a single candidate can break."""
     return {a.name: spare(a, fixed) for a in axes if a.rule != "live"}
 
@@ -59,7 +59,7 @@ def within(candidate: Candidate, limits: Mapping[str, int]) -> bool:
     return all(scaled(use.get(name, 0.0)) <= limit for name, limit in limits.items())
 
 
-def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> Problem:
+def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float]) -> Problem:
     """The integer problem, without candidates that can't fit or that another candidate beats."""
     shared = [a for a in axes if a.rule == "sum"]
     bounds = limits(axes, fixed)

@@ -11,7 +11,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class Resource:
     """One limited resource.
 
     `rule`: "sum" (all kernels share one fabric), "max" (each kernel alone) or "live" (tensors
@@ -30,7 +30,7 @@ class Axis:
         return round(self.limit * self.utilisation, 6)
 
 
-def total(axes: Iterable[Axis], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def total(axes: Iterable[Resource], uses: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The use of several kernels together, by each axis' rule ("live" adds nothing here: the memory planner knows
     lifetimes)."""
     uses = tuple(uses)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cuvil_hw.errors import ToolNotFound, pip_install
 from cuvil_hw.schedule.problem import Option, Problem, reduce, up_to
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import KernelChoices
 
 # CP-SAT's deterministic time (about seconds of one core) for one problem; a wall-clock limit would make builds differ.
@@ -29,14 +29,14 @@ class Answer:
     exact: bool
 
 
-def fits(kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float]) -> bool:
+def fits(kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float]) -> bool:
     """Whether some pick stays within the budgets; False also when the effort limit ended the search."""
     problem = reduce(kernels, axes, fixed)
     return all(problem.options) and all(b >= 0 for b in problem.budgets) and _feasible(problem).picks is not None
 
 
 def least(
-    kernels: Sequence[KernelChoices], axes: Sequence[Axis], fixed: Mapping[str, float], axis: Axis
+    kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Mapping[str, float], axis: Resource
 ) -> tuple[Option, ...] | None:
     """The pick that uses least of `axis` while every other axis stays within its budget; None if there is none."""
     most = sum(max((c.estimate.use.get(axis.name, 0.0) for c in k.candidates), default=0.0) for k in kernels)

@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 
 from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.problem import reduce
-from cuvil_hw.schedule.resources import Axis, total
+from cuvil_hw.schedule.resources import Resource, total
 from cuvil_hw.schedule.search import Answer, shortest, slowest
 from cuvil_hw.schedule.space import Choice, KernelChoices, Objective
 
 
 def choose(
     kernels: Sequence[KernelChoices],
-    axes: Sequence[Axis],
+    axes: Sequence[Resource],
     *,
     target: str,
     objective: Objective,
     fixed: Mapping[str, float] | None = None,
-    alternatives: Mapping[str, Sequence[Axis]] | None = None,
+    alternatives: Mapping[str, Sequence[Resource]] | None = None,
 ) -> Choice:
     """The fastest design that fits, and among those the smallest.
 

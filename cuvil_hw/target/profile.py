@@ -19,8 +19,8 @@ from typing import Any, TypeVar, overload
 from cuvil_hw.contract import registry
 from cuvil_hw.data import folder
 from cuvil_hw.errors import ProfileError
-from cuvil_hw.schedule.resources import RULES, Axis
-from cuvil_hw.target.profile_file import Located, Problem, ProfileFile, fail, near, read, scan
+from cuvil_hw.schedule.resources import RULES, Resource
+from cuvil_hw.target.profile_file import Located, ProfileFault, ProfileFile, fail, near, read, scan
 
 Setting = str | int | float | bool | tuple[str | int | float | bool, ...]
 T = TypeVar("T", str, int, float, bool, tuple[str, ...], tuple[int, ...])
@@ -70,13 +70,13 @@ class Profile:
     description: str
     part: str
     clock_hz: float
-    axes: tuple[Axis, ...]
+    axes: tuple[Resource, ...]
     settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
     source: str = ""
     board: str = ""
     origin: str = ""
 
-    def axis(self, name: str) -> Axis:
+    def axis(self, name: str) -> Resource:
         """The axis called `name`; ProfileError when the profile doesn't list it."""
         for axis in self.axes:
             if axis.name == name:
@@ -161,12 +161,12 @@ def usual_profile(adapter: str) -> Profile | None:
     return found[0] if found else None
 
 
-def draft(path: Path) -> tuple[Profile, ProfileFile, list[Problem]]:
+def draft(path: Path) -> tuple[Profile, ProfileFile, list[ProfileFault]]:
     """(profile, file, problems): the profile as far as it can be read, its file, and everything that is wrong with it.
 
     Raises ProfileError if there is nothing to read, or if a file that it extends is wrong.
     """
-    problems: list[Problem] = []
+    problems: list[ProfileFault] = []
     chain = _chain(path, problems)
     return _assemble(chain, str(path), problems), chain[-1], problems
 
@@ -209,7 +209,7 @@ def _unknown(name: str) -> str:
     return f"unknown target; {hint}known: {', '.join(sorted(known))}; or give a path that ends in .yaml"
 
 
-def _chain(path: Path, problems: list[Problem]) -> tuple[ProfileFile, ...]:
+def _chain(path: Path, problems: list[ProfileFault]) -> tuple[ProfileFile, ...]:
     """The file and everything it extends, most basic first. What is wrong with the file itself becomes `problems`;
     a mistake in what it extends is a ProfileError that names that one."""
     files: list[ProfileFile] = []
@@ -229,7 +229,7 @@ def _chain(path: Path, problems: list[Problem]) -> tuple[ProfileFile, ...]:
         elif base is not None and any(f.path.resolve() == base.resolve() for f in files):
             wrong = f"circular: {' → '.join([*(f.path.name for f in reversed(files)), base.name])}"
         if base is None or wrong:
-            problem = Problem(parent.line, "extends", wrong)
+            problem = ProfileFault(parent.line, "extends", wrong)
             if document is not files[-1]:
                 fail(path, [problem])
             problems.append(problem)
@@ -246,7 +246,7 @@ def _base(path: Path, extends: str) -> tuple[Path | None, str]:
     return (found, "") if found is not None else (None, _unknown(extends))
 
 
-def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[Problem]) -> Profile:
+def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[ProfileFault]) -> Profile:
     """Later files override earlier ones key by key; `name` and `aliases` are never inherited. Adds to `problems` what
     is missing; nothing about keys that were found wrong before."""
     last = chain[-1]
@@ -258,7 +258,7 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[Proble
 
     def wrong(line: int | None, key: str, text: str) -> None:
         if key not in known and "extends" not in known:
-            problems.append(Problem(line, key, text))
+            problems.append(ProfileFault(line, key, text))
 
     for document in chain:
         values.update(document.values)
@@ -297,7 +297,9 @@ def _assemble(chain: tuple[ProfileFile, ...], source: str, problems: list[Proble
     )
 
 
-def _axis(name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[int | None, str, str], None]) -> Axis:
+def _axis(
+    name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[int | None, str, str], None]
+) -> Resource:
     rule, use, unit = KNOWN_AXES.get(name, ("", 1.0, ""))
     if "limit" not in entry:
         wrong(line, f"resources.{name}.limit", "missing")
@@ -308,4 +310,4 @@ def _axis(name: str, entry: Mapping[str, Located], line: int, wrong: Callable[[i
     def get(key: str, default: object) -> Any:
         return entry[key].value if key in entry else default
 
-    return Axis(name, get("limit", 0.0), get("rule", rule), get("use", use), get("unit", unit))
+    return Resource(name, get("limit", 0.0), get("rule", rule), get("use", use), get("unit", unit))

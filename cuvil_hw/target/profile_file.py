@@ -27,7 +27,7 @@ _MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProfileFault:
     line: int | None
     key: str
     text: str
@@ -59,7 +59,7 @@ class ProfileFile:
     lines: Mapping[str, int] = field(default_factory=dict)
 
 
-def fail(path: Path, problems: Sequence[Problem]) -> None:
+def fail(path: Path, problems: Sequence[ProfileFault]) -> None:
     """Raise one ProfileError for the first problem (by line) that lists the others too; does nothing if there is
     none."""
     if not problems:
@@ -76,13 +76,13 @@ def near(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {match[0]}?" if match else ""
 
 
-def scan(path: Path) -> tuple[ProfileFile, list[Problem]]:
+def scan(path: Path) -> tuple[ProfileFile, list[ProfileFault]]:
     """The content of one file without what it extends, and its problems; wrong values are left out.
 
     Raises ProfileError if there is no file, or no YAML map in it.
     """
     root = _compose(path)
-    problems: list[Problem] = []
+    problems: list[ProfileFault] = []
     top = _mapping(root, "", KEYS, problems)
     values: dict[str, Located] = {}
     for key, node in top.items():
@@ -94,14 +94,16 @@ def scan(path: Path) -> tuple[ProfileFile, list[Problem]]:
             _put(values, key, _aliases(node, problems))
     for key in ("schema", "name"):
         if key not in top:
-            problems.append(Problem(None, key, "missing" + (f"; write `schema: {SCHEMA}`" if key == "schema" else "")))
+            problems.append(
+                ProfileFault(None, key, "missing" + (f"; write `schema: {SCHEMA}`" if key == "schema" else ""))
+            )
     if "schema" in values and values["schema"].value != SCHEMA:
         text = f"{values['schema'].value!r} is not known, expected {SCHEMA}"
-        problems.append(Problem(values["schema"].line, "schema", text))
+        problems.append(ProfileFault(values["schema"].line, "schema", text))
     for key in ("name", "adapter"):
         if key in values and not _WORD.match(values[key].value):
             text = f"{values[key].value!r} is not a name (letters, digits, '.', '_', '-')"
-            problems.append(Problem(values[key].line, key, text))
+            problems.append(ProfileFault(values[key].line, key, text))
     resources, lines = _resources(top.get("resources"), problems)
     settings = _settings(top.get("settings"), problems)
     return ProfileFile(path, values, resources, settings, lines), problems
@@ -176,14 +178,16 @@ def _scalar(node: Node) -> Any:
         return node
 
 
-def _mapping(node: Node | None, where: str, known: Sequence[str] | None, problems: list[Problem]) -> dict[str, Node]:
+def _mapping(
+    node: Node | None, where: str, known: Sequence[str] | None, problems: list[ProfileFault]
+) -> dict[str, Node]:
     """Keys → nodes of a map; duplicate, non-text and (when `known` is given) unknown keys become problems."""
     import yaml
 
     if node is None:
         return {}
     if not isinstance(node, yaml.MappingNode):
-        problems.append(Problem(_line(node), where, f"expected a map, found {_kind(node)}"))
+        problems.append(ProfileFault(_line(node), where, f"expected a map, found {_kind(node)}"))
         return {}
     result: dict[str, Node] = {}
     first: dict[str, int] = {}
@@ -191,18 +195,18 @@ def _mapping(node: Node | None, where: str, known: Sequence[str] | None, problem
         key = _scalar(key_node)
         line = _line(key_node)
         if not isinstance(key, str):
-            problems.append(Problem(line, where or "file", f"a key must be text, found {_kind(key_node)}"))
+            problems.append(ProfileFault(line, where or "file", f"a key must be text, found {_kind(key_node)}"))
             continue
         name = f"{where}.{key}" if where else key
         if key in first:
-            problems.append(Problem(line, name, f"given twice, first on line {first[key]}"))
+            problems.append(ProfileFault(line, name, f"given twice, first on line {first[key]}"))
             continue
         first[key] = line
         if known is not None and key not in known:
-            problems.append(Problem(line, name, f"unknown key{near(key, known)} (known: {', '.join(known)})"))
+            problems.append(ProfileFault(line, name, f"unknown key{near(key, known)} (known: {', '.join(known)})"))
             continue
         if known is None and not _WORD.match(key):
-            problems.append(Problem(line, name, f"{key!r} is not a name (letters, digits, '.', '_', '-')"))
+            problems.append(ProfileFault(line, name, f"{key!r} is not a name (letters, digits, '.', '_', '-')"))
             continue
         result[key] = value
     return result
@@ -213,53 +217,55 @@ def _put(values: dict[str, Located], key: str, value: Located | None) -> None:
         values[key] = value
 
 
-def _text(node: Node, key: str, problems: list[Problem]) -> Located | None:
+def _text(node: Node, key: str, problems: list[ProfileFault]) -> Located | None:
     value = _scalar(node)
     if isinstance(value, str) and value.strip():
         if visible(value.strip()) == value.strip():
             return Located(value.strip(), _line(node))
-        problems.append(Problem(_line(node), key, f"control characters in {value!r}; write it as one plain line"))
+        problems.append(ProfileFault(_line(node), key, f"control characters in {value!r}; write it as one plain line"))
         return None
     found = "empty text" if isinstance(value, str) else _kind(node)
     quote = "; put it in quotes" if isinstance(value, int | float) else ""
-    problems.append(Problem(_line(node), key, f"expected text, found {found}{quote}"))
+    problems.append(ProfileFault(_line(node), key, f"expected text, found {found}{quote}"))
     return None
 
 
-def _number(node: Node, key: str, problems: list[Problem], *, positive: bool = False) -> Located | None:
+def _number(node: Node, key: str, problems: list[ProfileFault], *, positive: bool = False) -> Located | None:
     value = _scalar(node)
     line = _line(node)
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = ""
         if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?e\d+", value):
             hint = f"; YAML reads this form as text, write {float(value):.1f}"
-        problems.append(Problem(line, key, f"expected a number, found {_kind(node)}{hint}"))
+        problems.append(ProfileFault(line, key, f"expected a number, found {_kind(node)}{hint}"))
         return None
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        problems.append(Problem(line, key, f"must be finite, found {node.value}"))
+        problems.append(ProfileFault(line, key, f"must be finite, found {node.value}"))
     elif number < 0 or (positive and number == 0):
-        problems.append(Problem(line, key, f"must be {'above 0' if positive else '0 or more'}, found {node.value}"))
+        problems.append(
+            ProfileFault(line, key, f"must be {'above 0' if positive else '0 or more'}, found {node.value}")
+        )
     else:
         return Located(number, line)
     return None
 
 
-def _aliases(node: Node, problems: list[Problem]) -> Located | None:
+def _aliases(node: Node, problems: list[ProfileFault]) -> Located | None:
     import yaml
 
     items = [_scalar(n) for n in node.value] if isinstance(node, yaml.SequenceNode) else [node]
     if all(isinstance(i, str) and _WORD.match(i) for i in items):
         return Located(tuple(items), _line(node))
-    problems.append(Problem(_line(node), "aliases", "expected a list of names, like [myboard, mb]"))
+    problems.append(ProfileFault(_line(node), "aliases", "expected a list of names, like [myboard, mb]"))
     return None
 
 
 def _resources(
-    node: Node | None, problems: list[Problem]
+    node: Node | None, problems: list[ProfileFault]
 ) -> tuple[dict[str, Mapping[str, Located] | None], dict[str, int]]:
     resources: dict[str, Mapping[str, Located] | None] = {}
     lines: dict[str, int] = {}
@@ -271,7 +277,7 @@ def _resources(
             continue
         if isinstance(_scalar(value), int | float | str):
             text = f"expected a map, found {_kind(value)}; write `{axis}: {{limit: {value.value}}}`"
-            problems.append(Problem(_line(value), where, text))
+            problems.append(ProfileFault(_line(value), where, text))
             continue
         fields: dict[str, Located] = {}
         for key, item in _mapping(value, where, AXIS_KEYS, problems).items():
@@ -280,19 +286,19 @@ def _resources(
                 number = _number(item, name, problems, positive=key == "use")
                 if key == "use" and number is not None and number.value > 1:
                     text = f"must be a share above 0 and at most 1, found {item.value}"
-                    problems.append(Problem(_line(item), name, text))
+                    problems.append(ProfileFault(_line(item), name, text))
                 _put(fields, key, number)
                 continue
             word = _text(item, name, problems)
             if key == "rule" and word is not None and word.value not in RULES:
                 text = f"unknown rule {word.value!r}{near(word.value, RULES)} (known: {', '.join(RULES)})"
-                problems.append(Problem(word.line, name, text))
+                problems.append(ProfileFault(word.line, name, text))
             _put(fields, key, word)
         resources[axis] = fields
     return resources, lines
 
 
-def _settings(node: Node | None, problems: list[Problem]) -> dict[str, Located]:
+def _settings(node: Node | None, problems: list[ProfileFault]) -> dict[str, Located]:
     import yaml
 
     settings: dict[str, Located] = {}
@@ -300,9 +306,9 @@ def _settings(node: Node | None, problems: list[Problem]) -> dict[str, Located]:
         where, line = f"settings.{key}", _line(value)
         items = [_scalar(n) for n in value.value] if isinstance(value, yaml.SequenceNode) else [_scalar(value)]
         if any(not isinstance(i, str | int | float | None) for i in items) or (len(items) > 1 and None in items):
-            problems.append(Problem(line, where, "expected text, a number, a truth value or a list of these"))
+            problems.append(ProfileFault(line, where, "expected text, a number, a truth value or a list of these"))
         elif any(isinstance(i, float) and not math.isfinite(i) for i in items):
-            problems.append(Problem(line, where, f"must be finite, found {value.value}"))
+            problems.append(ProfileFault(line, where, f"must be finite, found {value.value}"))
         else:
             settings[key] = Located(tuple(items) if isinstance(value, yaml.SequenceNode) else items[0], line)
     return settings

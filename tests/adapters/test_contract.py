@@ -19,7 +19,7 @@ from cuvil_hw.adapters.target_check import adapter_for, check_file
 from cuvil_hw.api import compile_program
 from cuvil_hw.errors import DoesNotFit, ProfileError
 from cuvil_hw.ir.program import Builder, Program, evaluate
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType as T
 
@@ -126,7 +126,7 @@ def test_the_report_names_the_form_that_runs(weight: float) -> None:
 
 def test_a_shared_resource_does_not_make_a_target_a_fabric() -> None:
     """Kernels share the flash of a processor, and still run one after another."""
-    profile = replace(load_profile("cpu"), axes=(Axis("flash", 4096, "sum", unit="B"),))
+    profile = replace(load_profile("cpu"), axes=(Resource("flash", 4096, "sum", unit="B"),))
     report = compiled(chain(), profile).report
     assert report["style"] == "temporal"
     assert report["memory"]["arena_bytes"] > 0
@@ -137,7 +137,7 @@ def test_a_shared_resource_does_not_make_a_target_a_fabric() -> None:
 def test_intermediate_results_that_stream_take_no_memory() -> None:
     profile = load_profile("pynq-z2")
     kept = 3 * (36 + 12) + 2 * 12
-    axes = (*profile.axes, Axis("ddr", kept, "live", unit="B"))
+    axes = (*profile.axes, Resource("ddr", kept, "live", unit="B"))
     totals = compiled(chain(), replace(profile, axes=axes)).report["totals"]
     assert {t["axis"]: t["used"] for t in totals}["ddr"] == kept
 

@@ -16,8 +16,8 @@ from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.extent.constraint import Compare, Constraint, parse_expr, parse_rule
 from cuvil_hw.extent.dim import Dim, Open
 from cuvil_hw.extent.domain import Domain, bind, solvable
-from cuvil_hw.extent.polynomial import Expr, symbol, whole
-from cuvil_hw.extent.size import Size, broadcast, clamped, tracing
+from cuvil_hw.extent.polynomial import Polynomial, symbol, whole
+from cuvil_hw.extent.size import Size, broadcast, clamped, recording
 from cuvil_hw.extent.solve import Question, check_possible, typical
 from cuvil_hw.extent.spec import domain_of, shape_of
 from cuvil_hw.ops import base
@@ -63,7 +63,7 @@ def test_an_expression_has_the_value_that_python_gives_its_text(text: str, b: in
         (-S + B, "B - S"),
     ],
 )
-def test_normal_form(expr: Expr, shown: str) -> None:
+def test_normal_form(expr: Polynomial, shown: str) -> None:
     assert str(expr) == shown
 
 
@@ -237,19 +237,19 @@ def test_excluded_regions_are_not_found_again() -> None:
 
 def test_shape_rules_written_for_ints_run_on_sizes_and_say_what_they_asked() -> None:
     b, s = Size(4, B), Size(9, S)
-    with tracing() as trace:
+    with recording() as assumptions:
         (y,) = base.infer(Conv((2, 2), (1, 1, 1, 1), (1, 1), 1), [
             TensorType((b, 3, s, s), "f32"), TensorType((8, 3, 3, 3), "f32")])  # fmt: skip
     assert y.shape == (4, 8, 5, 5)
     assert [str(e.expr) for e in y.shape if isinstance(e, Size)] == ["B", "(S + 1) // 2", "(S + 1) // 2"]
-    assert "S - 1 >= 0" in map(str, trace.guards)
-    with tracing() as trace:
+    assert "S - 1 >= 0" in map(str, assumptions.found)
+    with recording() as assumptions:
         base.infer(Reshape((b, 2 * s)), [TensorType((b, s, 2), "f32")])
         base.infer(BroadcastTo((b, s)), [TensorType((1, s), "f32")])
-    assert all(Question(DOMAIN).always(rule) for rule in trace.guards)  # nothing that could fail
-    with tracing() as trace, pytest.raises(CuvilError):
+    assert all(Question(DOMAIN).always(rule) for rule in assumptions.found)  # nothing that could fail
+    with recording() as assumptions, pytest.raises(CuvilError):
         base.infer(Concat(1), [TensorType((b, s), "f32"), TensorType((s, s), "f32")])
-    assert [str(rule) for rule in trace.guards] == ["S != B"]
+    assert [str(rule) for rule in assumptions.found] == ["S != B"]
 
 
 def test_sizes_are_ints_outside_a_trace() -> None:

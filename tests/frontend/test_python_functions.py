@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cuvil_hw.frontend.python.trace import Trace, tracing  # noqa: E402
-from cuvil_hw.frontend.python.values import Choice, Cond, truth  # noqa: E402
+from cuvil_hw.frontend.python.values import Cond, Phi, truth  # noqa: E402
 from tests.support.python_runner import agrees  # noqa: E402
 
 W = np.array([1.0, 2.0, 3.0], np.float32)
@@ -319,5 +319,5 @@ def test_choices_that_share_parts_are_looked_at_once() -> None:
         flag = Cond(trace.conditions.atom(torch.tensor(True)))
         choice = flag
         for _ in range(60):
-            choice = Choice(trace.conditions.atom(torch.tensor(True)), choice, choice)
+            choice = Phi(trace.conditions.atom(torch.tensor(True)), choice, choice)
         assert truth(choice) == flag.node

@@ -14,7 +14,7 @@ from xdsl.ir import Block, Region, SSAValue
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.annotations import Args, Partition, Pipeline, Role, Threads, Unroll, annotate
+from cuvil_hw.ir.annotations import Args, ArrayPartition, Pipeline, Role, Threads, Unroll, annotate
 from cuvil_hw.ir.interpreter.machine import Machine
 from cuvil_hw.ir.interpreter.scalars import SCALARS
 from cuvil_hw.ir.interpreter.values import Memory, Stream, Wire
@@ -62,7 +62,7 @@ def test_annotations_are_known_typed_and_where_they_belong() -> None:
         (loop, "cuvil.fast", Unroll(), r"scf\.for of @f: there is no annotation cuvil\.fast; there are cuvil\.name"),
         (loop, "cuvil.pipeline", StringAttr("2"), r'scf\.for of @f: cuvil\.pipeline is "2", not a #cuvil\.pipeline'),
         (memory, "cuvil.pipeline", Pipeline(1), r"memref\.alloca of @f: cuvil\.pipeline belongs to scf\.for"),
-        (memory, "cuvil.partition", Partition((2,)), "names dimension 2 of a memory with 2"),
+        (memory, "cuvil.partition", ArrayPartition((2,)), "names dimension 2 of a memory with 2"),
         (memory.parent_op(), "cuvil.args", Args(("x", "y")), "@f: cuvil.args has 2 names for 1 arguments"),
     ):
         op.attributes[key] = value

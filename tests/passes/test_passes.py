@@ -14,7 +14,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
-from cuvil_hw.passes import batch_norm, dce, decompose, edit, fold, fuse, matmul
+from cuvil_hw.passes import batch_norm, constant_folding, dce, decompose, edit, fuse, matmul
 from cuvil_hw.passes.pipeline import PASSES, ProgramPass, observed, parse_passes, run_pipeline
 from cuvil_hw.types import TensorType
 
@@ -51,7 +51,7 @@ def test_folding_computes_constants_and_drops_no_ops() -> None:
     p = b.finish([("y", b.op(ops.Linear(), x, b.op(ops.Transpose((1, 0)), doubled)))])
     x0 = f32(2, 3)
     want = x0 @ (2 * w)
-    fold.run(p)
+    constant_folding.run(p)
     assert kinds(p) == {"linear": 1}
     np.testing.assert_allclose(evaluate(p, [x0])[0], want, rtol=1e-6)
 
@@ -60,7 +60,7 @@ def test_a_broadcast_bias_stays_small() -> None:
     b = builder(1, 8, 64, 64)
     bias = b.op(ops.BroadcastTo((1, 8, 64, 64)), b.const(f32(8, 1, 1)))
     p = b.finish([("y", b.op(ops.Add(), b.input(0), bias))])
-    fold.run(p)
+    constant_folding.run(p)
     assert kinds(p) == {"broadcast_to": 1, "add": 1}
     assert max(a.size for a in p.constants.values()) == 8
 
@@ -72,8 +72,8 @@ def test_dequantized_weights_are_kept_unless_asked() -> None:
         return b.finish([("y", b.op(ops.Linear(), b.input(0), w))])
 
     kept, folded = make(), make()
-    fold.run(kept)
-    fold.fold(folded, dequantize=True)
+    constant_folding.run(kept)
+    constant_folding.fold(folded, dequantize=True)
     assert kinds(kept)["dequantize"] == 1
     assert kinds(folded)["dequantize"] == 0
     x = f32(1, 4)
@@ -86,7 +86,7 @@ def test_adding_zero_folds_from_the_right_only(axis_first: bool) -> None:
     zero = b.const(np.zeros(2, np.float32))
     operands = (b.input(0), zero) if axis_first else (zero, b.input(0))
     p = b.finish([("y", b.op(ops.Sub(), *operands))])
-    fold.run(p)
+    constant_folding.run(p)
     np.testing.assert_array_equal(evaluate(p, [np.float32([1, 2])])[0], [1, 2] if axis_first else [-1, -2])
 
 
@@ -97,7 +97,7 @@ def test_the_sign_of_zero_survives_adding_zero(zero: float) -> None:
         p = b.finish([("y", b.op(op, b.input(0), b.const(np.full(3, zero, np.float32))))])
         x = np.float32([-0.0, 0.0, 1.0])
         want = x + np.float32(zero) if isinstance(op, ops.Add) else x - np.float32(zero)
-        fold.run(p)
+        constant_folding.run(p)
         assert evaluate(p, [x])[0].tobytes() == want.tobytes()
 
 

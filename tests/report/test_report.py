@@ -19,17 +19,21 @@ from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.report import words
-from cuvil_hw.report.graph import Edge, Graph, Node, to_svg
+from cuvil_hw.report.drawing import Arrow, Box, Drawing, to_svg
 from cuvil_hw.report.report import Report, add_accuracy, add_saturations
 from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.schedule.memory import plan_memory
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
 from cuvil_hw.types import TensorType
 from cuvil_hw.version import VERSION
 
 EVIL = '<script>alert("x")</script>'
-AXES = (Axis("lut", 1000, "sum", 0.7, "LUT"), Axis("uram", 0, "sum", 0.8, "URAM"), Axis("ddr", 4096, "live", 1.0, "B"))
+AXES = (
+    Resource("lut", 1000, "sum", 0.7, "LUT"),
+    Resource("uram", 0, "sum", 0.8, "URAM"),
+    Resource("ddr", 4096, "live", 1.0, "B"),
+)
 CYCLES = (400, 900, 100)
 
 
@@ -309,8 +313,10 @@ def boxes(svg: str) -> list[tuple[float, float, float, float]]:
 
 def test_layout_keeps_boxes_apart_and_edges_downward() -> None:
     names = [f"n{i}" for i in range(60)]
-    edges = [Edge(names[i], names[i + 1]) for i in range(59)] + [Edge(names[i], names[i + 7]) for i in range(0, 50, 3)]
-    drawn = to_svg(Graph(tuple(Node(n, n, ("1x2xi8",)) for n in names), tuple(edges)))
+    edges = [Arrow(names[i], names[i + 1]) for i in range(59)] + [
+        Arrow(names[i], names[i + 7]) for i in range(0, 50, 3)
+    ]
+    drawn = to_svg(Drawing(tuple(Box(n, n, ("1x2xi8",)) for n in names), tuple(edges)))
     placed = boxes(drawn)
     assert len(placed) == 60
     tops = [y for _, y, _, _ in placed]
@@ -321,13 +327,13 @@ def test_layout_keeps_boxes_apart_and_edges_downward() -> None:
 
 
 def test_layout_of_odd_graphs() -> None:
-    assert "no operations" in to_svg(Graph())
-    lonely = Graph((Node("a", "a"), Node("b", "b")))
+    assert "no operations" in to_svg(Drawing())
+    lonely = Drawing((Box("a", "a"), Box("b", "b")))
     assert len(boxes(to_svg(lonely))) == 2
-    twice = Graph((Node("a", "a"), Node("b", "b")), (Edge("a", "b", "i8"), Edge("a", "b", "i8")))
+    twice = Drawing((Box("a", "a"), Box("b", "b")), (Arrow("a", "b", "i8"), Arrow("a", "b", "i8")))
     assert to_svg(twice).count('class="w"') == 1
     with pytest.raises(ValueError, match="cycle"):
-        to_svg(Graph((Node("a", "a"), Node("b", "b")), (Edge("a", "b"), Edge("b", "a"))))
+        to_svg(Drawing((Box("a", "a"), Box("b", "b")), (Arrow("a", "b"), Arrow("b", "a"))))
 
 
 def test_graph_of_a_program() -> None:
@@ -343,7 +349,7 @@ def test_graph_of_a_program() -> None:
         ("sub_1", "reduce_sum_2"),
         ("reduce_sum_2", "y"),
     }
-    assert Graph.from_json(drawn.to_json()) == drawn
+    assert Drawing.from_json(drawn.to_json()) == drawn
     assert ElementTree.fromstring(graphviz.to_svg(program())).tag == "{http://www.w3.org/2000/svg}svg"
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import cuvil
-from cuvil_hw.contract.calling import State
+from cuvil_hw.contract.calling import KeptState
 from cuvil_hw.runtime.executable import Executable
 
 
@@ -59,6 +59,6 @@ def test_settings_of_another_shape(program: Executable, part: str, value: dict[s
 def test_a_result_that_is_kept(program: Executable) -> None:
     manifest = program.artifact.manifest
     state = manifest.calling.states[0]
-    calling = replace(manifest.calling, states=(State(state.input, "y", state.initial),))
+    calling = replace(manifest.calling, states=(KeptState(state.input, "y", state.initial),))
     with pytest.raises(cuvil.ArtifactError, match="returns 'y', which is no output that callers get"):
         Executable(replace(program.artifact, manifest=replace(manifest, calling=calling)))

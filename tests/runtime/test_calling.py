@@ -16,7 +16,7 @@ from onnx import TensorProto, helper  # noqa: E402
 
 import cuvil  # noqa: E402
 from cuvil_hw.compile import numbers  # noqa: E402
-from cuvil_hw.contract.calling import Calling, State  # noqa: E402
+from cuvil_hw.contract.calling import Calling, KeptState  # noqa: E402
 from cuvil_hw.errors import ArtifactError, CuvilError, GuardError, InputError  # noqa: E402
 from cuvil_hw.frontend.shared.state import keep_state  # noqa: E402
 from cuvil_hw.ir.program import Builder, Program, evaluate  # noqa: E402
@@ -118,7 +118,7 @@ def test_a_pair_of_different_types_is_refused() -> None:
 
 def test_an_artifact_whose_state_has_no_initial_value_is_refused() -> None:
     artifact = cuvil.compile(running_sum(), "cpu", state={"total": "next"}).artifact
-    for calling in (Calling((State("total", "next", "0" * 32),)), Calling((State("total", "gone"),))):
+    for calling in (Calling((KeptState("total", "next", "0" * 32),)), Calling((KeptState("total", "gone"),))):
         with pytest.raises(ArtifactError, match=r"initial value|no output"):
             Executable(replace(artifact, manifest=replace(artifact.manifest, calling=calling)))
 

@@ -14,7 +14,7 @@ from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.expr.nodes import Const
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 from cuvil_hw.schedule.memory import check_live, plan_memory, verify_plan
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.types import TensorType
 
 
@@ -177,7 +177,7 @@ def test_live_axis_counts_arena_constants_and_the_user_s_buffers() -> None:
     )
     plan = plan_memory(g, alignment=64)
     need = 64 + 40 + 100 + 6
-    assert check_live(g, plan, [Axis("ddr", need, "live", 1.0, "B"), Axis("lut", 1, "sum")], target="t") == need
+    assert check_live(g, plan, [Resource("ddr", need, "live", 1.0, "B"), Resource("lut", 1, "sum")], target="t") == need
     with pytest.raises(DoesNotFit, match=r"at least 420 bytes of ddr") as caught:
-        check_live(g, plan, [Axis("ddr", need, "live", 0.5, "B")], target="t")
+        check_live(g, plan, [Resource("ddr", need, "live", 0.5, "B")], target="t")
     assert (caught.value.layer, caught.value.axis, caught.value.need, caught.value.limit) == ("k0", "ddr", need, 105)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cuvil_hw.errors import DoesNotFit, ToolNotFound
 from cuvil_hw.schedule import search
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.solver import choose
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices
 from cuvil_hw.target.profile import load_profile
@@ -39,16 +39,16 @@ def kernel(name: str, *rows: tuple[int, dict[str, float]]) -> KernelChoices:
     return KernelChoices(name, f"net.py:{len(name)}", candidates)
 
 
-def spend(picks: Sequence[Candidate], axis: Axis) -> float:
+def spend(picks: Sequence[Candidate], axis: Resource) -> float:
     return sum(c.estimate.use.get(axis.name, 0.0) for c in picks)
 
 
-def fullest(picks: Sequence[Candidate], axes: Sequence[Axis]) -> int:
+def fullest(picks: Sequence[Candidate], axes: Sequence[Resource]) -> int:
     """Share of the fullest axis' budget, in whole 1/1000 rounded up."""
     return max(math.ceil(round(1000 * spend(picks, a) / a.budget, 6)) for a in axes if a.rule == "sum")
 
 
-def brute(kernels: Sequence[KernelChoices], axes: Sequence[Axis], objective: str) -> tuple[int, int, float] | None:
+def brute(kernels: Sequence[KernelChoices], axes: Sequence[Resource], objective: str) -> tuple[int, int, float] | None:
     """(cycles, share of the fullest axis, sum of shares) of the best design, by looking at all of them."""
     best = None
     for picks in itertools.product(*(k.candidates for k in kernels)):
@@ -66,7 +66,12 @@ def brute(kernels: Sequence[KernelChoices], axes: Sequence[Axis], objective: str
     return best
 
 
-AXES = (Axis("lut", 40, "sum", 0.5), Axis("dsp", 10, "sum"), Axis("nram", 6, "max"), Axis("ddr", 1, "live"))
+AXES = (
+    Resource("lut", 40, "sum", 0.5),
+    Resource("dsp", 10, "sum"),
+    Resource("nram", 6, "max"),
+    Resource("ddr", 1, "live"),
+)
 ROW = st.tuples(
     st.integers(1, 12),
     st.fixed_dictionaries(
@@ -158,21 +163,21 @@ def test_same_answer_every_time_whatever_the_order_of_proposals() -> None:
 def test_nothing_is_unrolled_beyond_the_bottleneck() -> None:
     slow = kernel("slow", (100, {"dsp": 4}))
     quick = kernel("quick", (90, {"dsp": 1}), (10, {"dsp": 5}), (200, {"dsp": 0}))
-    choice = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="slowest")
+    choice = choose([slow, quick], [Resource("dsp", 100, "sum")], target="t", objective="slowest")
     assert (choice.objective, choice.candidate("quick").estimate.cycles, choice.use["dsp"]) == (100, 90, 5)
     assert choice.style == "spatial"
-    summed = choose([slow, quick], [Axis("dsp", 100, "sum")], target="t", objective="sum")
+    summed = choose([slow, quick], [Resource("dsp", 100, "sum")], target="t", objective="sum")
     assert (summed.objective, summed.style) == (110, "temporal")
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_of_designs_with_equal_sums_the_smallest(turn: int) -> None:
     kernels = [kernel("a", (1, {"dsp": 5}), (2, {"dsp": 2})), kernel("b", (1, {"dsp": 5}), (2, {"dsp": 4}))][::turn]
-    choice = choose(kernels, [Axis("dsp", 9, "sum")], target="t", objective="sum")
+    choice = choose(kernels, [Resource("dsp", 9, "sum")], target="t", objective="sum")
     assert (choice.objective, choice.bound, choice.use["dsp"]) == (3, 3, 7)
 
 
-def scale(axes: Sequence[Axis], name: str, share: float) -> list[Axis]:
+def scale(axes: Sequence[Resource], name: str, share: float) -> list[Resource]:
     return [replace(a, limit=a.limit * share) if a.name == name else a for a in axes]
 
 
@@ -216,7 +221,7 @@ def test_two_percent_names_layer_axis_and_numbers() -> None:
 
 
 def test_advice_names_the_use_that_would_do_and_is_true() -> None:
-    axes = [Axis("bram18", 24, "sum", 0.8), Axis("lut", 10_000, "sum", 0.7)]
+    axes = [Resource("bram18", 24, "sum", 0.8), Resource("lut", 10_000, "sum", 0.7)]
     with pytest.raises(DoesNotFit, match=r"fits with `use: 0.88` for bram18$"):
         choose(bram_bound(), axes, target="t", objective="slowest")
     choice = choose(bram_bound(), [replace(axes[0], utilisation=0.88), axes[1]], target="t", objective="slowest")
@@ -227,7 +232,7 @@ def test_advice_names_the_use_that_would_do_and_is_true() -> None:
 
 def test_axes_that_only_conflict() -> None:
     kernels = [kernel(n, (10, {"lut": 10, "dsp": 0}), (10, {"lut": 0, "dsp": 10})) for n in ("a", "b", "c")]
-    axes = [Axis("lut", 12, "sum"), Axis("dsp", 14, "sum")]
+    axes = [Resource("lut", 12, "sum"), Resource("dsp", 14, "sum")]
     with pytest.raises(DoesNotFit, match=r"the least of it with which all other resources suffice") as caught:
         choose(kernels, axes, target="t", objective="slowest")
     # 20 more of lut or of dsp would do; lut is the one that is shorter.
@@ -237,7 +242,7 @@ def test_axes_that_only_conflict() -> None:
 
 def test_a_starved_axis_is_named_rather_than_the_one_that_could_replace_it() -> None:
     kernels = [kernel(n, (10, {"lut": 1, "bram18": 10}), (10, {"lut": 60, "bram18": 0})) for n in ("a", "b")]
-    axes = [Axis("lut", 100, "sum"), Axis("bram18", 2, "sum")]
+    axes = [Resource("lut", 100, "sum"), Resource("bram18", 2, "sum")]
     with pytest.raises(DoesNotFit) as caught:
         choose(kernels, axes, target="t", objective="slowest")
     assert (caught.value.axis, caught.value.need, caught.value.limit) == ("bram18", 10, 2)
@@ -246,7 +251,7 @@ def test_a_starved_axis_is_named_rather_than_the_one_that_could_replace_it() -> 
 def test_several_axes_that_are_short_together() -> None:
     logic = [kernel(n, (10, {"lut": 10}), (10, {"dsp": 10})) for n in ("a", "b", "c")]
     memory = [kernel(n, (10, {"ff": 10}), (10, {"uram": 10})) for n in ("d", "e", "f")]
-    axes = [Axis(name, 10, "sum") for name in ("lut", "dsp", "ff", "uram")]
+    axes = [Resource(name, 10, "sum") for name in ("lut", "dsp", "ff", "uram")]
     with pytest.raises(DoesNotFit, match=r"every resource suffices by itself, but not all together"):
         choose([*logic, *memory], axes, target="t", objective="slowest")
 
@@ -254,7 +259,7 @@ def test_several_axes_that_are_short_together() -> None:
 def test_one_kernel_too_big_for_an_axis_of_its_own() -> None:
     kernels = [kernel("fine", (5, {"nram": 10})), kernel("huge", (5, {"nram": 300}), (9, {"nram": 150}))]
     with pytest.raises(DoesNotFit, match=r"schedule `unroll o=2` of huge \(net.py:4\) comes closest") as caught:
-        choose(kernels, [Axis("nram", 100, "max")], target="mlu", objective="sum", fixed={"nram": 8})
+        choose(kernels, [Resource("nram", 100, "max")], target="mlu", objective="sum", fixed={"nram": 8})
     e = caught.value
     assert (e.layer, e.axis, e.need, e.limit) == ("huge", "nram", 158, 100)
     assert "at least 158 nram" in e.nearest
@@ -267,7 +272,7 @@ def test_resource_of_which_there_is_none() -> None:
 
 
 def test_fixed_overhead_is_counted_once() -> None:
-    axes = [Axis("lut", 10, "sum")]
+    axes = [Resource("lut", 10, "sum")]
     kernels = [kernel("a", (9, {"lut": 2}), (3, {"lut": 5})), kernel("b", (4, {"lut": 1}))]
     choice = choose(kernels, axes, target="t", objective="slowest", fixed={"lut": 4})
     assert (choice.objective, choice.use["lut"]) == (4, 10)
@@ -281,7 +286,7 @@ def test_fixed_overhead_is_counted_once() -> None:
 
 def test_a_budget_filled_exactly_fits_despite_float_noise() -> None:
     kernels = [kernel(f"k{i}", (1, {"lut": 0.1}), (9, {"lut": 0.0})) for i in range(10)]
-    assert choose(kernels, [Axis("lut", 1, "sum")], target="t", objective="slowest").objective == 1
+    assert choose(kernels, [Resource("lut", 1, "sum")], target="t", objective="slowest").objective == 1
     assert (
         choose([kernel("k", (1, {"lut": 37240}))], load_profile("zynq").axes, target="t", objective="slowest").objective
         == 1
@@ -293,7 +298,7 @@ def test_or_tools_is_only_needed_for_hard_cases(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setitem(sys.modules, module, None)
     assert choose(bram_bound(), [], target="cpu", objective="sum").objective == 400 + 450 + 300
     with pytest.raises(ToolNotFound, match=r"OR-tools not found.*pip install .*\[compiler\]"):
-        choose(bram_bound(), [Axis("bram18", 70, "sum")], target="t", objective="sum")
+        choose(bram_bound(), [Resource("bram18", 70, "sum")], target="t", objective="sum")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import vectorizable
-from cuvil_hw.expr.scalar import Call, column
+from cuvil_hw.expr.scalar import CallCost, column
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.target.profile import Profile
@@ -32,5 +32,5 @@ def estimate(kernel: Kernel, lanes: int, profile: Profile) -> Estimate:
     cycles = kernel.type.size / lanes
     for (op, _), count in kernel.op_counts().items():
         cost = column(op, "cpu", "a CPU")
-        cycles += cost.cycles * count if isinstance(cost, Call) else cost * count / lanes / _PIPES * stall * waste
+        cycles += cost.cycles * count if isinstance(cost, CallCost) else cost * count / lanes / _PIPES * stall * waste
     return Estimate(seconds=cycles / profile.clock_hz, cycles=max(1, round(cycles)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuvil_hw.errors import ProfileError
-from cuvil_hw.schedule.resources import Axis
+from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.target.profile import Profile
 
 # The same for every compute capability here.
@@ -58,10 +58,10 @@ def profile_of(variant: str) -> Profile:
         part=variant,
         clock_hz=_NOMINAL_CLOCK_HZ,
         axes=(
-            Axis("shared", capability.shared_bytes, "max", unit="B"),
-            Axis("registers", REGISTERS_PER_THREAD, "max", unit="per thread"),
-            Axis("threads", THREADS_PER_BLOCK, "max", unit="per block"),
-            Axis("spills", 0, "max", unit="B per thread"),
+            Resource("shared", capability.shared_bytes, "max", unit="B"),
+            Resource("registers", REGISTERS_PER_THREAD, "max", unit="per thread"),
+            Resource("threads", THREADS_PER_BLOCK, "max", unit="per block"),
+            Resource("spills", 0, "max", unit="B per thread"),
         ),
         settings={
             "sms": _NOMINAL_SMS,

@@ -29,7 +29,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     name = str(profile.get("name", "cuda"))
     match interface:
         case "sim" | "sim-check":
-            return Simulator(name, checked=interface == "sim-check")
+            return CudaSimulator(name, checked=interface == "sim-check")
         case "null":
             return NullDevice(name)
         case "hw":
@@ -37,7 +37,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     raise CuvilError(f"{name} has no interface {interface!r}; it has {', '.join(INTERFACES)}")
 
 
-class Simulator:
+class CudaSimulator:
     """Emitted CUDA C++, compiled by g++ for this processor."""
 
     def __init__(self, target: str, *, checked: bool) -> None:

@@ -15,7 +15,7 @@ ATTRIBUTE_NRAM_BYTES = 0x302
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """One function of a library. `args`: "kind name", with kind from shim.KINDS; the value is the one called `name`, or
     a number. "out name" is a pointer to where the function leaves the value called `name`; "given name" a pointer to
     a 64-bit value. Every function returns a status, 0 for success, unless `checked` is False."""
@@ -34,43 +34,43 @@ class Abi:
 
     name: str
     libraries: Mapping[str, str]
-    operations: Mapping[str, tuple[Call, ...]]
-    error: Mapping[str, Call]
+    operations: Mapping[str, tuple[ApiCall, ...]]
+    error: Mapping[str, ApiCall]
     host_kernels: bool
 
 
-_MEMORY: Mapping[str, tuple[Call, ...]] = {
-    "allocate": (Call("cnrt", "cnrtMalloc", ("out address", "size bytes")),),
-    "free": (Call("cnrt", "cnrtFree", ("ptr address",)),),
-    "upload": (Call("cnrt", "cnrtMemcpy", ("ptr device", "ptr host", "size bytes", f"i32 {HOST_TO_DEVICE}")),),
-    "download": (Call("cnrt", "cnrtMemcpy", ("ptr host", "ptr device", "size bytes", f"i32 {DEVICE_TO_HOST}")),),
+_MEMORY: Mapping[str, tuple[ApiCall, ...]] = {
+    "allocate": (ApiCall("cnrt", "cnrtMalloc", ("out address", "size bytes")),),
+    "free": (ApiCall("cnrt", "cnrtFree", ("ptr address",)),),
+    "upload": (ApiCall("cnrt", "cnrtMemcpy", ("ptr device", "ptr host", "size bytes", f"i32 {HOST_TO_DEVICE}")),),
+    "download": (ApiCall("cnrt", "cnrtMemcpy", ("ptr host", "ptr device", "size bytes", f"i32 {DEVICE_TO_HOST}")),),
 }
-_CNRT_ERROR = Call("cnrt", "cnrtGetErrorStr", ("i32 status",))
+_CNRT_ERROR = ApiCall("cnrt", "cnrtGetErrorStr", ("i32 status",))
 
 CNRT4 = Abi(
     name="CNRT 4.x",
     libraries={"cnrt": "libcnrt.so"},
     operations={
         "open": (
-            Call("cnrt", "cnrtInit", ("u32 0",)),
-            Call("cnrt", "cnrtGetDeviceHandle", ("out device", "i32 ordinal")),
-            Call("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),
+            ApiCall("cnrt", "cnrtInit", ("u32 0",)),
+            ApiCall("cnrt", "cnrtGetDeviceHandle", ("out device", "i32 ordinal")),
+            ApiCall("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),
         ),
-        "enter": (Call("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),),  # a device is current in one thread only
+        "enter": (ApiCall("cnrt", "cnrtSetCurrentDevice", ("u64 device",)),),  # a device is current in one thread only
         **_MEMORY,
-        "make queue": (Call("cnrt", "cnrtCreateQueue", ("out queue",)),),
-        "destroy queue": (Call("cnrt", "cnrtDestroyQueue", ("ptr queue",)),),
-        "begin": (Call("cnrt", "cnrtGetKernelParamsBuffer", ("out parameters",)),),
-        "argument": (Call("cnrt", "cnrtKernelParamsBufferAddParam", ("ptr parameters", "given value", "size 8")),),
+        "make queue": (ApiCall("cnrt", "cnrtCreateQueue", ("out queue",)),),
+        "destroy queue": (ApiCall("cnrt", "cnrtDestroyQueue", ("ptr queue",)),),
+        "begin": (ApiCall("cnrt", "cnrtGetKernelParamsBuffer", ("out parameters",)),),
+        "argument": (ApiCall("cnrt", "cnrtKernelParamsBufferAddParam", ("ptr parameters", "given value", "size 8")),),
         "launch": (
-            Call(
+            ApiCall(
                 "cnrt",
                 "cnrtInvokeKernel_V2",
                 ("ptr kernel", "dim3 tasks", "ptr parameters", f"i32 {BLOCK}", "ptr queue"),
             ),
         ),
-        "end": (Call("cnrt", "cnrtDestroyKernelParamsBuffer", ("ptr parameters",)),),
-        "wait": (Call("cnrt", "cnrtSyncQueue", ("ptr queue",)),),
+        "end": (ApiCall("cnrt", "cnrtDestroyKernelParamsBuffer", ("ptr parameters",)),),
+        "wait": (ApiCall("cnrt", "cnrtSyncQueue", ("ptr queue",)),),
     },
     error={"cnrt": _CNRT_ERROR},
     host_kernels=True,
@@ -81,22 +81,25 @@ CNRT6 = Abi(
     libraries={"cnrt": "libcnrt.so", "cndrv": "libcndrv.so"},
     operations={
         "open": (
-            Call("cnrt", "cnrtSetDevice", ("i32 ordinal",)),
-            Call("cndrv", "cnInit", ("u32 0",)),
-            Call("cndrv", "cnDeviceGet", ("out device", "i32 ordinal")),
-            Call("cndrv", "cnSharedContextAcquire", ("out context", "u64 device")),
+            ApiCall("cnrt", "cnrtSetDevice", ("i32 ordinal",)),
+            ApiCall("cndrv", "cnInit", ("u32 0",)),
+            ApiCall("cndrv", "cnDeviceGet", ("out device", "i32 ordinal")),
+            ApiCall("cndrv", "cnSharedContextAcquire", ("out context", "u64 device")),
         ),
         # A context is current in one thread only.
-        "enter": (Call("cnrt", "cnrtSetDevice", ("i32 ordinal",)), Call("cndrv", "cnCtxSetCurrent", ("ptr context",))),
-        "attribute": (Call("cnrt", "cnrtDeviceGetAttribute", ("out value", "i32 number", "i32 ordinal")),),
+        "enter": (
+            ApiCall("cnrt", "cnrtSetDevice", ("i32 ordinal",)),
+            ApiCall("cndrv", "cnCtxSetCurrent", ("ptr context",)),
+        ),
+        "attribute": (ApiCall("cnrt", "cnrtDeviceGetAttribute", ("out value", "i32 number", "i32 ordinal")),),
         **_MEMORY,
-        "make queue": (Call("cnrt", "cnrtQueueCreate", ("out queue",)),),
-        "destroy queue": (Call("cnrt", "cnrtQueueDestroy", ("ptr queue",)),),
-        "load": (Call("cndrv", "cnModuleLoadFatBinary", ("ptr image", "out module")),),
-        "unload": (Call("cndrv", "cnModuleUnload", ("ptr module",)),),
-        "find": (Call("cndrv", "cnModuleGetKernel", ("ptr module", "text symbol", "out kernel")),),
+        "make queue": (ApiCall("cnrt", "cnrtQueueCreate", ("out queue",)),),
+        "destroy queue": (ApiCall("cnrt", "cnrtQueueDestroy", ("ptr queue",)),),
+        "load": (ApiCall("cndrv", "cnModuleLoadFatBinary", ("ptr image", "out module")),),
+        "unload": (ApiCall("cndrv", "cnModuleUnload", ("ptr module",)),),
+        "find": (ApiCall("cndrv", "cnModuleGetKernel", ("ptr module", "text symbol", "out kernel")),),
         "launch": (
-            Call(
+            ApiCall(
                 "cndrv",
                 "cnInvokeKernel",
                 (
@@ -112,9 +115,9 @@ CNRT6 = Abi(
                 ),
             ),
         ),
-        "wait": (Call("cnrt", "cnrtQueueSync", ("ptr queue",)),),
+        "wait": (ApiCall("cnrt", "cnrtQueueSync", ("ptr queue",)),),
     },
-    error={"cnrt": _CNRT_ERROR, "cndrv": Call("cndrv", "cnGetErrorString", ("i32 status", "out text"))},
+    error={"cnrt": _CNRT_ERROR, "cndrv": ApiCall("cndrv", "cnGetErrorString", ("i32 status", "out text"))},
     host_kernels=False,
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cuvil_hw.adapters.mlu.abi import ATTRIBUTE_NRAM_BYTES, GENERATIONS
 from cuvil_hw.adapters.mlu.record import BufferRecord, MluRecord
-from cuvil_hw.adapters.mlu.shim import Program, Runtime
+from cuvil_hw.adapters.mlu.shim import LoadedModule, Runtime
 from cuvil_hw.adapters.mlu.simulator import Chip, build_libraries, build_module, chip
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array, Device, DeviceProgram, Loaded
@@ -108,7 +108,7 @@ class LoadedProgram:
         self._closed = False
         self._memory: list[int] = []
         self._queue = 0
-        self._kernels: Program | None = None
+        self._kernels: LoadedModule | None = None
         self._context = runtime.do("open", ordinal=0)
         try:
             self._load(product, card)
@@ -127,7 +127,7 @@ class LoadedProgram:
                     "set `nram` in the profile and compile it again"
                 )
         if record.kernels:
-            self._kernels = Program(runtime, product, [k.symbol for k in record.kernels])
+            self._kernels = LoadedModule(runtime, product, [k.symbol for k in record.kernels])
         self._queue = runtime.do("make queue")["queue"]
         workspace = self._allocate(record.workspace_bytes)
         self._at = {n: self._place(b, workspace) for n, b in record.buffers.items()}

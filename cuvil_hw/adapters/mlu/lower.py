@@ -17,8 +17,7 @@ from xdsl.dialects import arith, func, gpu
 from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Region, SSAValue
 
-from cuvil_hw.adapters.mlu.tile import Region as Box
-from cuvil_hw.adapters.mlu.tile import Span, Tile, strided
+from cuvil_hw.adapters.mlu.tile import Footprint, Span, Tile, strided
 from cuvil_hw.adapters.sequential.nest import Lowering, Nest, box_bits, comment, memory_type
 from cuvil_hw.expr.nodes import Const, Iter, Load, bounds
 from cuvil_hw.ir import level2
@@ -128,7 +127,7 @@ class _Tiled(Lowering):
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def _array(self, box: Box) -> SSAValue:
+    def _array(self, box: Footprint) -> SSAValue:
         buffer = self.buffers[box.load.buffer]
         width = box_bits(buffer.type.dtype)
         extents = list(box.extents) or [1]
@@ -136,7 +135,7 @@ class _Tiled(Lowering):
             extents, f"i{width}" if width else buffer.type.dtype, f"{box.load.buffer}_tile", space="nram"
         )
 
-    def _stage(self, box: Box, array: SSAValue, origin: Env) -> None:
+    def _stage(self, box: Footprint, array: SSAValue, origin: Env) -> None:
         """Copy a region into NRAM. It is moved, not cut, where it would leave the tensor."""
         e = self.e
         starts = tuple(self._start(s, whole, origin) for s, whole in zip(box.spans, box.shape, strict=True))

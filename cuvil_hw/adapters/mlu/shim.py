@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cuvil_hw.adapters.mlu.abi import Abi, Call
+from cuvil_hw.adapters.mlu.abi import Abi, ApiCall
 from cuvil_hw.errors import DeviceError, ToolNotFound
 
 KINDS: Mapping[str, Any] = {
@@ -51,7 +51,7 @@ class Runtime:
             left.update(self._call(call, left, operation))
         return left
 
-    def _call(self, call: Call, values: Mapping[str, Any], operation: str) -> dict[str, Any]:
+    def _call(self, call: ApiCall, values: Mapping[str, Any], operation: str) -> dict[str, Any]:
         outs: dict[str, Any] = {}
         args: list[Any] = []
         for word in call.args:
@@ -86,7 +86,7 @@ class Runtime:
         return (function(ctypes.c_int32(status)) or b"").decode(errors="replace")
 
 
-class Program:
+class LoadedModule:
     """Kernels of one file, on the device."""
 
     def __init__(self, runtime: Runtime, path: Path, symbols: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Footprint:
     """The box of a buffer that one load may touch while a tile is computed. `direct`: it isn't staged at all."""
 
     load: Load
@@ -67,7 +67,7 @@ class Tile:
     split: int
     size: int
     far: tuple[str, ...]
-    regions: tuple[Region, ...] = field(compare=False, repr=False)
+    regions: tuple[Footprint, ...] = field(compare=False, repr=False)
 
     @property
     def outer(self) -> tuple[Iter, ...]:
@@ -101,7 +101,7 @@ class Tile:
         return self.elements * to_numpy(self.kernel.type.dtype).itemsize
 
     @property
-    def staged(self) -> tuple[Region, ...]:
+    def staged(self) -> tuple[Footprint, ...]:
         return tuple(r for r in self.regions if not r.direct)
 
     @property
@@ -150,10 +150,10 @@ def _tile(kernel: Kernel, split: int, size: int, nram_bytes: float, far: tuple[s
     for load in kernel.loads():
         shape = kernel.operand(load.buffer).type.shape
         spans = tuple(_span(i, n, widths, origin) for i, n in zip(load.index, shape, strict=True))
-        region = Region(load, spans, shape, False)
+        region = Footprint(load, spans, shape, False)
         gathers = any(isinstance(e, Load) for i in load.index for e in walk(i))
         direct = load.buffer in far or (gathers and region.bytes * GATHER_SHARE > nram_bytes)
-        regions.append(Region(load, spans, shape, direct))
+        regions.append(Footprint(load, spans, shape, direct))
     return Tile(kernel, split, size, far, tuple(regions))
 
 

@@ -17,7 +17,7 @@ from cuvil_hw.compile.precision import choose_precision
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes.quantize.calibrate import Range, Statistics, digest, numbered
+from cuvil_hw.passes.quantize.calibrate import ObservedRange, Statistics, digest, numbered
 from cuvil_hw.runtime import host_work
 from cuvil_hw.target.profile import Profile
 
@@ -119,4 +119,4 @@ def assumed(program: Program) -> Statistics:
         if dtypes.is_float(level1.type_of(v).dtype) and not isinstance(v.owner, level1.ConstOp)
     ]
     sizes = {n: 1 + n * GOLDEN % 1 for n in floats}
-    return Statistics(digest(program), 0, {n: Range(-1.1 * s, 1.7 * s, ()) for n, s in sizes.items()})
+    return Statistics(digest(program), 0, {n: ObservedRange(-1.1 * s, 1.7 * s, ()) for n, s in sizes.items()})

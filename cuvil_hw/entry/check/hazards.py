@@ -21,7 +21,7 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.accumulators import bounds
 from cuvil_hw.passes.edit import const_array, integer_form, mnemonic, static_array
 from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
-from cuvil_hw.passes.quantize.calibrate import Range, Statistics, numbered
+from cuvil_hw.passes.quantize.calibrate import ObservedRange, Statistics, numbered
 from cuvil_hw.passes.real import real
 
 INT32 = 2.0**31
@@ -58,7 +58,7 @@ def hazards(program: Program, statistics: Statistics | None = None) -> tuple[Haz
     return tuple(found)
 
 
-def _ranges(program: Program, statistics: Statistics | None) -> Mapping[SSAValue, Range]:
+def _ranges(program: Program, statistics: Statistics | None) -> Mapping[SSAValue, ObservedRange]:
     if statistics is None:
         return {}
     return {v: statistics.ranges[n] for v, n in numbered(program).items() if n in statistics.ranges}
@@ -83,7 +83,7 @@ def _not_finite(program: Program) -> Iterator[Hazard]:
             )  # fmt: skip
 
 
-def _f16(program: Program, ranges: Mapping[SSAValue, Range]) -> Iterator[Hazard]:
+def _f16(program: Program, ranges: Mapping[SSAValue, ObservedRange]) -> Iterator[Hazard]:
     for reader, array in _constants(program):
         size = np.abs(array[np.isfinite(array)].astype(np.float64))
         large, small = int((size > F16_MAX).sum()), int(((size > 0) & (size <= F16_LEAST)).sum())
@@ -110,7 +110,7 @@ def _f16(program: Program, ranges: Mapping[SSAValue, Range]) -> Iterator[Hazard]
             )  # fmt: skip
 
 
-def _biases(program: Program, ranges: Mapping[SSAValue, Range]) -> Iterator[Hazard]:
+def _biases(program: Program, ranges: Mapping[SSAValue, ObservedRange]) -> Iterator[Hazard]:
     """Biases of a float model that int8 quantization can't hold in int32 on the scale of input times weight."""
     for operation in program.block.ops:
         if integer_form(operation) != "layer" or len(operation.operands) < 3:

@@ -1,5 +1,5 @@
 """ONNX models → level1 programs."""
 
-from cuvil_hw.frontend.onnx.graph import load_onnx
+from cuvil_hw.frontend.onnx.importer import load_onnx
 
 __all__ = ["load_onnx"]

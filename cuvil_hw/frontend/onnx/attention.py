@@ -15,11 +15,11 @@ from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.dynamic import integer_product, scaled
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.linear import product
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import cut
 
 
-def heads(n: Node, x: Value, count: int) -> Value:
+def heads(n: OnnxNode, x: Value, count: int) -> Value:
     """(B, S, H·D) → (B, H, S, D)"""
     batch, steps, wide = x.shape
     if count < 1 or wide % count:
@@ -27,7 +27,7 @@ def heads(n: Node, x: Value, count: int) -> Value:
     return n.transpose(n.reshape(x, (batch, steps, count, wide // count)), (0, 2, 1, 3))
 
 
-def masked(n: Node, mask: Value, batch: int, steps: int, total: int, like: Value) -> Value:
+def masked(n: OnnxNode, mask: Value, batch: int, steps: int, total: int, like: Value) -> Value:
     """The mask as a term to add to scores (B, H, S, T): `mask_filter_value` where the mask is 0. Forms of the mask:
     (B,) lengths, (B, T) or (B, S, T)."""
     shape = mask.shape
@@ -44,7 +44,7 @@ def masked(n: Node, mask: Value, batch: int, steps: int, total: int, like: Value
                   n.like(fill, Value(like.type.with_shape(keeps.shape))))  # fmt: skip
 
 
-def attend(n: Node, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None) -> Value:
+def attend(n: OnnxNode, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None) -> Value:
     """softmax(q · kᵀ · scale + mask + bias) · v of (B, S, H·D); `mask` as in `masked`, `bias` broadcast to scores."""
     count, (batch, steps, wide), total = n.integer("num_heads", 0), q.shape, k.shape[1]
     q, k, v = (heads(n, x, count) for x in (q, k, v))
@@ -62,7 +62,7 @@ def attend(n: Node, q: Value, k: Value, v: Value, mask: Value | None, bias: Valu
     return n.reshape(y, (batch, steps, y.shape[2] * y.shape[3]))
 
 
-def thirds(n: Node, joined: Value) -> tuple[Value, Value, Value]:
+def thirds(n: OnnxNode, joined: Value) -> tuple[Value, Value, Value]:
     """Query, key and value of (B, S, Q + K + V)."""
     sizes = n.ints("qkv_hidden_sizes") or (joined.shape[2] // 3,) * 3
     if len(sizes) != 3 or sum(sizes) != joined.shape[2] or sizes[0] != sizes[1]:
@@ -73,28 +73,28 @@ def thirds(n: Node, joined: Value) -> tuple[Value, Value, Value]:
     return q, k, v
 
 
-def stateless(n: Node, past: Sequence[int]) -> None:
+def stateless(n: OnnxNode, past: Sequence[int]) -> None:
     if any(n.has(i) for i in past) or any(n.wanted[1:]):
         n.refuse("keys and values of earlier calls; export the model without a cache")
     if n.integer("do_rotary", 0):
         n.refuse("rotary embedding inside attention")
 
 
-def attention(n: Node, version: int) -> Value:
+def attention(n: OnnxNode, version: int) -> Value:
     stateless(n, (4, 6))
     joined = product(n, n[0], n[1])
     joined = n.binary(e.Add(), joined, n[2]) if n.has(2) else joined
     return attend(n, *thirds(n, joined), n.get(3), n.get(5))
 
 
-def q_attention(n: Node, version: int) -> Value:
+def q_attention(n: OnnxNode, version: int) -> Value:
     """Input, weights, bias, input scale, weight scale, mask, input zero point, weight zero point."""
     stateless(n, (8,))
     y = integer_product(n, n[0], n[1], n.get(6), n.get(7))
     return attend(n, *thirds(n, scaled(n, y, n.reshape(n[3], ()), n[4], n[2])), n.get(5), None)
 
 
-def multi_head_attention(n: Node, version: int) -> Value:
+def multi_head_attention(n: OnnxNode, version: int) -> Value:
     stateless(n, (6, 7, 8, 9))
     if not n.has(1) or not n.has(2) or any(n[i].rank != 3 for i in range(3)):
         n.refuse("query, key and value packed into one, or apart by heads")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Converter, Node, Result, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Result, Value
 
 _NATIVE = frozenset(
     """
@@ -16,7 +16,7 @@ _NATIVE = frozenset(
 )
 
 
-def convert(n: Node, version: int, converter: Converter) -> Result:
+def convert(n: OnnxNode, version: int, converter: Converter) -> Result:
     """The node's results by its converter. Raises what the converter raises."""
     if not any(v is not None and v.dtype == "bf16" for v in n.inputs) or _native(n):
         return converter(n, version)
@@ -29,10 +29,10 @@ def convert(n: Node, version: int, converter: Converter) -> Result:
     return [_rounded(n, first), *(v if keeps else _rounded(n, v) for v in others)]
 
 
-def _native(n: Node) -> bool:
+def _native(n: OnnxNode) -> bool:
     plain = n.number("alpha", 1.0) == n.number("beta", 1.0) == 1.0
     return n.proto.op_type in _NATIVE or (n.proto.op_type == "Gemm" and plain)
 
 
-def _rounded(n: Node, v: Value) -> Value:
+def _rounded(n: OnnxNode, v: Value) -> Value:
     return cast_to(n, v, "bf16") if v.dtype == "f32" else v

@@ -11,22 +11,23 @@ from contextlib import contextmanager
 import onnx
 
 from cuvil_hw import ops as e
-from cuvil_hw.frontend.onnx.node import Node, Refused, Value
+from cuvil_hw.frontend.onnx.node import OnnxNode, Value
 from cuvil_hw.frontend.onnx.scope import Scope
+from cuvil_hw.frontend.shared.refusals import Refused
 
 # Converts the nodes of a graph inside a scope, and returns the graph's outputs.
 Run = Callable[[onnx.GraphProto, Scope], list[Value]]
 MOST_STEPS = 4096
 
 
-def graph(n: Node, name: str) -> onnx.GraphProto:
+def graph(n: OnnxNode, name: str) -> onnx.GraphProto:
     found: onnx.GraphProto | None = n.attr(name)
     if found is None:
         n.refuse(f"has no attribute {name!r}")
     return found
 
 
-def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
+def if_(n: OnnxNode, scope: Scope, run: Run) -> Sequence[Value]:
     """If the condition is known, its branch; else both branches and a selection between their results, which must have
     equal shapes."""
     if n[0].type.size != 1:
@@ -50,7 +51,7 @@ def if_(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
     return chosen
 
 
-def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
+def stacked(n: OnnxNode, values: Sequence[Value], axis: int) -> Value:
     """Values of equal shape along a new axis."""
     shape = values[0].shape
     if any(v.type != values[0].type for v in values):
@@ -59,7 +60,7 @@ def stacked(n: Node, values: Sequence[Value], axis: int) -> Value:
     return apart[0] if len(apart) == 1 else n.emit(e.Concat(axis), *apart)
 
 
-def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
+def loop(n: OnnxNode, scope: Scope, run: Run) -> Sequence[Value]:
     """The loop, unrolled. Exact if trip count and conditions are known at import. Otherwise unrolled up to a bound: the
     results of the last iteration that counts are selected, and a guard checks that the loop has ended by then.
 
@@ -103,7 +104,7 @@ def loop(n: Node, scope: Scope, run: Run) -> Sequence[Value]:
     return [*results, *(stacked(n, scan, 0) for scan in scans)]
 
 
-def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> bool | Value:
+def _again(n: OnnxNode, trips: Value | None, going_on: Value | None, step: int) -> bool | Value:
     """The condition that the loop takes this iteration."""
     asked: list[Value] = []
     for value, what in ((trips, "trip count"), (going_on, "condition")):
@@ -121,7 +122,7 @@ def _again(n: Node, trips: Value | None, going_on: Value | None, step: int) -> b
     return True if not asked else asked[0] if len(asked) == 1 else n.emit(e.LogicalAnd(), *asked)
 
 
-def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
+def _bound(n: OnnxNode, scope: Scope, trips: Value | None) -> int | None:
     """The largest number of iterations to unroll; None if a known trip count ends the loop."""
     if scope.max_trips is not None:
         return scope.max_trips
@@ -134,7 +135,7 @@ def _bound(n: Node, scope: Scope, trips: Value | None) -> int | None:
 
 
 @contextmanager
-def counting(n: Node, condition: Value | None) -> Iterator[None]:
+def counting(n: OnnxNode, condition: Value | None) -> Iterator[None]:
     """Inside this context, guards only count where the condition, of shape (), is true."""
     if condition is None:
         yield
@@ -143,7 +144,7 @@ def counting(n: Node, condition: Value | None) -> Iterator[None]:
             yield
 
 
-def choose(n: Node, condition: Value, a: Value, b: Value) -> Value:
+def choose(n: OnnxNode, condition: Value, a: Value, b: Value) -> Value:
     """`condition ? a : b`, of one type."""
     if a is b:
         return a
@@ -152,7 +153,7 @@ def choose(n: Node, condition: Value, a: Value, b: Value) -> Value:
     return n.emit(e.Where(), n.expand(condition, a.shape), a, b)
 
 
-def scan(n: Node, scope: Scope, run: Run, version: int) -> Sequence[Value]:
+def scan(n: OnnxNode, scope: Scope, run: Run, version: int) -> Sequence[Value]:
     """One step for each slice of the scanned operands."""
     if version < 9:
         n.refuse("Scan-8 has a batch dimension and sequence lengths; convert the model to opset 9 or later")
@@ -188,7 +189,7 @@ def scan(n: Node, scope: Scope, run: Run, version: int) -> Sequence[Value]:
     return [*states, *stacks]
 
 
-def _element(n: Node, x: Value, axis: int, i: int) -> Value:
+def _element(n: OnnxNode, x: Value, axis: int, i: int) -> Value:
     """x[…, i, …] without that axis."""
     starts = [i if d == axis else 0 for d in range(x.rank)]
     sizes = [1 if d == axis else s for d, s in enumerate(x.shape)]

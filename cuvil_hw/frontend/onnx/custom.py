@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cuvil_hw.frontend.onnx.node import Node, Value
+from cuvil_hw.frontend.onnx.node import OnnxNode, Value
 from cuvil_hw.ops.base import attributes
 from cuvil_hw.ops.custom import CustomOp
 
 
-def convert(n: Node, op: type[CustomOp], version: int) -> tuple[Value, ...]:
+def convert(n: OnnxNode, op: type[CustomOp], version: int) -> tuple[Value, ...]:
     """One node of the op's domain, which the model imports at `version`. Raises Refused."""
     if version != op.version:
         n.refuse(

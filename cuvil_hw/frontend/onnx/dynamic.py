@@ -14,11 +14,11 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.linear import is_weight, product
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.window import conv_value
 
 
-def centred(n: Node, x: Value, zero: Value) -> Value:
+def centred(n: OnnxNode, x: Value, zero: Value) -> Value:
     """x - zero, exactly; `zero` broadcasts to x."""
     width = dtypes.int_width(x.dtype)
     if width is None or zero.dtype != x.dtype:
@@ -26,7 +26,7 @@ def centred(n: Node, x: Value, zero: Value) -> Value:
     return n.emit(e.Sub(f"i{width[1] + 1}"), x, n.expand(zero, x.shape))
 
 
-def integer_product(n: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+def integer_product(n: OnnxNode, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
     """(a - a_zero) · (b - b_zero) in i32. Zero points: one value, one for each row of a, one for each column of b."""
     a_zp = 0
     b_zp: tuple[int, ...] = (0,)
@@ -45,11 +45,11 @@ def integer_product(n: Node, a: Value, b: Value, a_zero: Value | None, b_zero: V
     return product(n, a, b, a_zp, b_zp)
 
 
-def matmul_integer(n: Node, version: int) -> Value:
+def matmul_integer(n: OnnxNode, version: int) -> Value:
     return integer_product(n, n[0], n[1], n.get(2), n.get(3))
 
 
-def conv_integer(n: Node, version: int) -> Value:
+def conv_integer(n: OnnxNode, version: int) -> Value:
     """Integers with zero points into i32; padding holds the zero point of x."""
     x, w, x_zp = n[0], n[1], 0
     w_zp: tuple[int, ...] = (0,)
@@ -68,19 +68,19 @@ def conv_integer(n: Node, version: int) -> Value:
     return conv_value(n, x, w, None, x_zp, w_zp)
 
 
-def scaled(n: Node, y: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+def scaled(n: OnnxNode, y: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
     """y · (a_scale · b_scale) + bias, floats of the scales' type."""
     scale = n.binary(e.Mul(), a_scale, b_scale)
     real = n.binary(e.Mul(), cast_to(n, y, scale.dtype), scale)
     return real if bias is None else n.binary(e.Add(), real, bias)
 
 
-def matmul_integer_to_float(n: Node, version: int) -> Value:
+def matmul_integer_to_float(n: OnnxNode, version: int) -> Value:
     y = integer_product(n, n[0], n[1], n.get(4), n.get(5))
     return scaled(n, y, n[2], n[3], n.get(6))
 
 
-def quantized_by_range(n: Node, x: Value) -> tuple[Value, Value, Value]:
+def quantized_by_range(n: OnnxNode, x: Value) -> tuple[Value, Value, Value]:
     """(u8 values, scale, zero point): the range of x, extended to contain 0, is mapped to the range of u8. If x is all
     zeros, the scale is 1 as in ONNX Runtime; the ONNX specification says 0."""
     zero = n.const(0, x.dtype)
@@ -96,19 +96,19 @@ def quantized_by_range(n: Node, x: Value) -> tuple[Value, Value, Value]:
     return n.emit(e.Cast("u8"), q), scale, n.emit(e.Cast("u8"), place)
 
 
-def dynamic_quantize_linear(n: Node, version: int) -> tuple[Value, ...]:
+def dynamic_quantize_linear(n: OnnxNode, version: int) -> tuple[Value, ...]:
     if not n[0].type.size:
         n.refuse(f"the range of {n[0].type}, which has no elements")
     return quantized_by_range(n, n[0])
 
 
-def dynamic_product(n: Node, x: Value, b: Value, scale: Value, zero: Value | None, bias: Value | None) -> Value:
+def dynamic_product(n: OnnxNode, x: Value, b: Value, scale: Value, zero: Value | None, bias: Value | None) -> Value:
     """x · ((b - zero) · scale) + bias with x quantized by its range."""
     q, x_scale, x_zero = quantized_by_range(n, x)
     return scaled(n, integer_product(n, q, b, x_zero, zero), x_scale, scale, bias)
 
 
-def dynamic_quantize_matmul(n: Node, version: int) -> Value:
+def dynamic_quantize_matmul(n: OnnxNode, version: int) -> Value:
     return dynamic_product(n, n[0], n[1], n[2], n.get(3), n.get(4))
 
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
-from cuvil_hw.frontend.onnx.node import Node, Value
+from cuvil_hw.frontend.onnx.node import OnnxNode, Value
 
 Labels = tuple[str, ...]
 
 
-def parse(n: Node, equation: str, ranks: list[int]) -> tuple[list[Labels], Labels]:
+def parse(n: OnnxNode, equation: str, ranks: list[int]) -> tuple[list[Labels], Labels]:
     """Labels of each operand and of the result; those of an ellipsis are "0", "1", … counted from its end."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -39,7 +39,7 @@ def parse(n: Node, equation: str, ranks: list[int]) -> tuple[list[Labels], Label
     return labels, (*dots, *sorted(c for c in set(letters) if letters.count(c) == 1))
 
 
-def einsum(n: Node, version: int) -> Value:
+def einsum(n: OnnxNode, version: int) -> Value:
     equation = n.attr("equation", "")
     labels, result = parse(n, equation, [v.rank for v in n.values])
     if len(set(result)) != len(result):
@@ -55,7 +55,7 @@ def einsum(n: Node, version: int) -> Value:
     return n.transpose(value, [have.index(c) for c in result])
 
 
-def diagonal(n: Node, x: Value, labels: Labels) -> tuple[Value, Labels]:
+def diagonal(n: OnnxNode, x: Value, labels: Labels) -> tuple[Value, Labels]:
     """Repeated labels of one operand: their common diagonal."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -73,13 +73,13 @@ def diagonal(n: Node, x: Value, labels: Labels) -> tuple[Value, Labels]:
     return x, labels
 
 
-def summed(n: Node, x: Value, labels: Labels, kept: set[str]) -> tuple[Value, Labels]:
+def summed(n: OnnxNode, x: Value, labels: Labels, kept: set[str]) -> tuple[Value, Labels]:
     """Dimensions that nobody needs any more are summed."""
     axes = tuple(d for d, c in enumerate(labels) if c not in kept)
     return (n.emit(e.ReduceSum(axes), x) if axes else x), tuple(c for c in labels if c in kept)
 
 
-def contract(n: Node, a: tuple[Value, Labels], b: tuple[Value, Labels], later: set[str]) -> tuple[Value, Labels]:
+def contract(n: OnnxNode, a: tuple[Value, Labels], b: tuple[Value, Labels], later: set[str]) -> tuple[Value, Labels]:
     """The product of two operands, summed over what both have and nobody needs later."""
     x, p = summed(n, *a, later | set(b[1]))
     y, q = summed(n, *b, later | set(a[1]))

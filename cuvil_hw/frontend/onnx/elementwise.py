@@ -11,7 +11,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.extent import size
-from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
+from cuvil_hw.frontend.onnx.node import DTYPES, Converter, OnnxNode, Value, element_name
 from cuvil_hw.frontend.powers import fixed_power
 from cuvil_hw.frontend.powers import power as integer_power
 from cuvil_hw.ops.base import Op, ShapeError
@@ -29,7 +29,7 @@ def binary(op: Op) -> Converter:
 def variadic(op: Op) -> Converter:
     """op(op(a, b), c)…, all operands broadcast first."""
 
-    def convert(n: Node, version: int) -> Value:
+    def convert(n: OnnxNode, version: int) -> Value:
         values = n.broadcast(*n.values)
         total = values[0]
         for v in values[1:]:
@@ -46,22 +46,22 @@ class _Alpha:
     op: Callable[..., Op]
     defaults: tuple[tuple[str, float], ...]
 
-    def __call__(self, n: Node, version: int) -> Value:
+    def __call__(self, n: OnnxNode, version: int) -> Value:
         return n.emit(self.op(**{name: n.number(name, default) for name, default in self.defaults}), n[0])
 
 
-def mean(n: Node, version: int) -> Value:
+def mean(n: OnnxNode, version: int) -> Value:
     total = variadic(e.Add())(n, version)
     assert isinstance(total, Value)
     return total if len(n.inputs) == 1 else n.emit(e.Div(), total, n.like(len(n.inputs), total))
 
 
-def prelu(n: Node, version: int) -> Value:
+def prelu(n: OnnxNode, version: int) -> Value:
     x, slope = n[0], n.expand(n[1], n[0].shape)
     return n.emit(e.Where(), n.emit(e.Less(), x, n.like(0, x)), n.emit(e.Mul(), x, slope), x)
 
 
-def celu(n: Node, version: int) -> Value:
+def celu(n: OnnxNode, version: int) -> Value:
     # max(0, x) + min(0, α (exp(x/α) - 1)) is α · elu(x/α); x itself where x > 0, without the two roundings.
     x, alpha = n[0], n.number("alpha", 1.0)
     factor = n.like(alpha, x)
@@ -69,39 +69,39 @@ def celu(n: Node, version: int) -> Value:
     return n.emit(e.Where(), n.emit(e.Greater(), x, n.like(0, x)), x, low)
 
 
-def thresholded_relu(n: Node, version: int) -> Value:
+def thresholded_relu(n: OnnxNode, version: int) -> Value:
     x = n[0]
     return n.emit(e.Where(), n.emit(e.Greater(), x, n.like(n.number("alpha", 1.0), x)), x, n.like(0, x))
 
 
-def shrink(n: Node, version: int) -> Value:
+def shrink(n: OnnxNode, version: int) -> Value:
     x, lambd, bias = n[0], n.number("lambd", 0.5), n.number("bias", 0.0)
     shift = n.like(bias, x)
     high = n.emit(e.Where(), n.emit(e.Greater(), x, n.like(lambd, x)), n.emit(e.Sub(), x, shift), n.like(0, x))
     return n.emit(e.Where(), n.emit(e.Less(), x, n.like(-lambd, x)), n.emit(e.Add(), x, shift), high)
 
 
-def softsign(n: Node, version: int) -> Value:
+def softsign(n: OnnxNode, version: int) -> Value:
     x = n[0]
     return n.emit(e.Div(), x, n.emit(e.Add(), n.like(1, x), n.emit(e.Abs(), x)))
 
 
-def swish(n: Node, version: int) -> Value:
+def swish(n: OnnxNode, version: int) -> Value:
     x, alpha = n[0], n.number("alpha", 1.0)
     if alpha == 1:
         return n.emit(e.Silu(), x)
     return n.emit(e.Mul(), x, n.emit(e.Sigmoid(), n.emit(e.Mul(), x, n.like(alpha, x))))
 
 
-def gelu(n: Node, version: int) -> Value:
+def gelu(n: OnnxNode, version: int) -> Value:
     return n.emit(e.Gelu(approximate=n.attr("approximate", "none")), n[0])
 
 
-def relu(n: Node, version: int) -> Value:
+def relu(n: OnnxNode, version: int) -> Value:
     return n.emit(e.Relu(), n[0])
 
 
-def is_inf(n: Node, version: int) -> Value:
+def is_inf(n: OnnxNode, version: int) -> Value:
     x = n[0]
     if n.integer("detect_positive", 1) and n.integer("detect_negative", 1):
         return n.emit(e.Equal(), n.emit(e.Abs(), x), n.like(np.inf, x))
@@ -112,7 +112,7 @@ def is_inf(n: Node, version: int) -> Value:
     return n.like(False, Value(x.type.with_dtype("bool")))
 
 
-def clip(n: Node, version: int) -> Value:
+def clip(n: OnnxNode, version: int) -> Value:
     """min(max(x, lo), hi): where lo > hi everything becomes hi."""
     x = n[0]
     if version < 11:
@@ -139,7 +139,7 @@ def _bound(bound: Value | None, absent: float) -> float | None:
     return float(value) if exact else None
 
 
-def power(n: Node, version: int) -> Value:
+def power(n: OnnxNode, version: int) -> Value:
     """The result has the base's type, whatever the exponent's. Integers to integer powers are exact modulo 2^width,
     where ONNX Runtime rounds to f64; to powers of floats, they go through f64."""
     base, exponent = n[0], n[1]
@@ -161,7 +161,7 @@ def power(n: Node, version: int) -> Value:
 class _Emits:
     """A node's ops for what front ends share."""
 
-    node: Node
+    node: OnnxNode
 
     def op(self, op: Op, *values: Value) -> Value:
         return self.node.emit(op, *values)
@@ -170,15 +170,15 @@ class _Emits:
         return self.node.like(value, Value(kind))
 
 
-def modulo(n: Node, version: int) -> Value:
+def modulo(n: OnnxNode, version: int) -> Value:
     return n.binary(e.Mod(fmod=bool(n.integer("fmod", 0))), n[0], n[1])
 
 
-def shift(n: Node, version: int) -> Value:
+def shift(n: OnnxNode, version: int) -> Value:
     return n.binary(e.ShiftLeft() if n.attr("direction") == "LEFT" else e.ShiftRight(), n[0], n[1])
 
 
-def bit_cast(n: Node, version: int) -> Value:
+def bit_cast(n: OnnxNode, version: int) -> Value:
     """The same bits as another type of the same width."""
     to = DTYPES.get(n.integer("to", 0), "")
     if to == n[0].dtype:
@@ -194,32 +194,32 @@ def bit_cast(n: Node, version: int) -> Value:
         n.refuse(f"the bits of {n[0].dtype} as {to or element_name(n.integer('to', 0))}; only numbers of one width")
 
 
-def where(n: Node, version: int) -> Value:
+def where(n: OnnxNode, version: int) -> Value:
     return n.emit(e.Where(), *n.broadcast(n[0], n[1], n[2]))
 
 
-def cast(n: Node, version: int) -> Value:
+def cast(n: OnnxNode, version: int) -> Value:
     to = n.integer("to", 0)
     if to not in DTYPES:
         n.refuse(f"casts to element type {element_name(to)}")
     return cast_to(n, n[0], DTYPES[to])
 
 
-def cast_to(n: Node, x: Value, dtype: str) -> Value:
+def cast_to(n: OnnxNode, x: Value, dtype: str) -> Value:
     if dtype in ("i2", "u2", "i4", "u4") and dtypes.is_float(x.dtype):
         x = n.emit(e.Cast("i32"), x)  # ONNX wraps floats into 2 and 4 bits; a direct cast saturates
     return x if x.dtype == dtype else n.emit(e.Cast(dtype), x)
 
 
-def cast_like(n: Node, version: int) -> Value:
+def cast_like(n: OnnxNode, version: int) -> Value:
     return cast_to(n, n[0], n[1].dtype)
 
 
-def identity(n: Node, version: int) -> Value:
+def identity(n: OnnxNode, version: int) -> Value:
     return n[0]
 
 
-def dropout(n: Node, version: int) -> tuple[Value, ...]:
+def dropout(n: OnnxNode, version: int) -> tuple[Value, ...]:
     """Inference: the input, and a mask of ones."""
     if version >= 12 and n.has(2) and bool(n.known(2, "training_mode").any()) and not _never_drops(n):
         n.refuse("training_mode is true; export the model in inference mode")
@@ -229,7 +229,7 @@ def dropout(n: Node, version: int) -> tuple[Value, ...]:
     return n[0], n.like(1, Value(kind))
 
 
-def _never_drops(n: Node) -> bool:
+def _never_drops(n: OnnxNode) -> bool:
     return n.has(1) and not n.known(1, "ratio").any()
 
 

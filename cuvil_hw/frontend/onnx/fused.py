@@ -11,12 +11,12 @@ import numpy as np
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.linear import gemm, product
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import cut
 from cuvil_hw.frontend.onnx.window import conv_value
 
 
-def activated(n: Node, y: Value, parameters: Sequence[float | None]) -> Value:
+def activated(n: OnnxNode, y: Value, parameters: Sequence[float | None]) -> Value:
     """y after the activation that the node names, with the node's parameters, or their defaults."""
     name = n.attr("activation", "")
 
@@ -42,20 +42,20 @@ def activated(n: Node, y: Value, parameters: Sequence[float | None]) -> Value:
     n.refuse(f"activation {name!r}")
 
 
-def fused_conv(n: Node, version: int) -> Value:
+def fused_conv(n: OnnxNode, version: int) -> Value:
     y = conv_value(n, n[0], n[1], n.get(2))
     return activated(n, n.binary(e.Add(), y, n[3]) if n.has(3) else y, n.attr("activation_params", ()) or ())
 
 
-def _alpha_beta(n: Node) -> Sequence[float | None]:
+def _alpha_beta(n: OnnxNode) -> Sequence[float | None]:
     return [n.attr(f"activation_{k}") for k in ("alpha", "beta")]
 
 
-def fused_gemm(n: Node, version: int) -> Value:
+def fused_gemm(n: OnnxNode, version: int) -> Value:
     return activated(n, gemm(n, version), _alpha_beta(n))
 
 
-def fused_matmul(n: Node, version: int) -> Value:
+def fused_matmul(n: OnnxNode, version: int) -> Value:
     """alpha · A' · B', each transposed in its last two dimensions if the node says so."""
     if n.integer("transBatchA", 0) or n.integer("transBatchB", 0):
         n.refuse("transposed batches")
@@ -70,7 +70,7 @@ def fused_matmul(n: Node, version: int) -> Value:
     return activated(n, y, _alpha_beta(n))
 
 
-def normalised(n: Node, x: Value, scale: Value, shift: Value | None = None, simple: bool = False) -> Value:
+def normalised(n: OnnxNode, x: Value, scale: Value, shift: Value | None = None, simple: bool = False) -> Value:
     """Layer or (`simple`) RMS normalisation over the last dimension; an epsilon that isn't given is 1e-12."""
     eps, axis = n.number("epsilon", 1e-12), x.rank - 1
     if not simple:
@@ -83,7 +83,7 @@ def normalised(n: Node, x: Value, scale: Value, shift: Value | None = None, simp
 def skip_norm(simple: bool) -> Converter:
     """Normalisation of x + skip + bias; the sum is the fourth result."""
 
-    def convert(n: Node, version: int) -> Sequence[Value]:
+    def convert(n: OnnxNode, version: int) -> Sequence[Value]:
         if any(n.wanted[1:3]):
             n.refuse("mean and deviation, which only training uses")
         at = 3 if simple else 4
@@ -94,24 +94,24 @@ def skip_norm(simple: bool) -> Converter:
     return convert
 
 
-def bias_of(n: Node) -> Value:
+def bias_of(n: OnnxNode) -> Value:
     return n.binary(e.Add(), n[0], n[1]) if n.has(1) else n[0]
 
 
-def fast_gelu(n: Node, version: int) -> Value:
+def fast_gelu(n: OnnxNode, version: int) -> Value:
     return n.emit(e.Gelu(approximate="tanh"), bias_of(n))
 
 
-def bias_gelu(n: Node, version: int) -> Value:
+def bias_gelu(n: OnnxNode, version: int) -> Value:
     return n.emit(e.Gelu(), bias_of(n))
 
 
-def quick_gelu(n: Node, version: int) -> Value:
+def quick_gelu(n: OnnxNode, version: int) -> Value:
     x = n[0]
     return n.emit(e.Mul(), x, n.emit(e.Sigmoid(), n.emit(e.Mul(), x, n.like(n.number("alpha", 1.702), x))))
 
 
-def embed(n: Node, ids: Value, segments: Value | None, tables: Sequence[Value | None], scale: Value, shift: Value,
+def embed(n: OnnxNode, ids: Value, segments: Value | None, tables: Sequence[Value | None], scale: Value, shift: Value,
           mask: Value | None, places: Value | None) -> Sequence[Value]:  # fmt: skip
     """(normalised sum of words, positions and segments, ones of the mask in each row, the sum)."""
     words, positions, kinds = tables
@@ -132,7 +132,7 @@ def embed(n: Node, ids: Value, segments: Value | None, tables: Sequence[Value | 
     return normalised(n, total, scale, shift), counts, total
 
 
-def embed_layer_norm(n: Node, version: int) -> Sequence[Value]:
+def embed_layer_norm(n: OnnxNode, version: int) -> Sequence[Value]:
     return embed(n, n[0], n.get(1), (n[2], n[3], n.get(4)), n[5], n[6], n.get(7), n.get(8))
 
 

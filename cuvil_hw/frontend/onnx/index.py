@@ -11,33 +11,33 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
+from cuvil_hw.frontend.onnx.node import DTYPES, Converter, OnnxNode, Value, element_name
 from cuvil_hw.frontend.onnx.shape import pad_value
 
 
-def whole(n: Node, i: int) -> Value:
+def whole(n: OnnxNode, i: int) -> Value:
     """Operand `i` as i64."""
     return cast_to(n, n[i], "i64")
 
 
-def gather_elements(n: Node, version: int) -> Value:
+def gather_elements(n: OnnxNode, version: int) -> Value:
     return n.emit(e.GatherElements(n.axis(n.integer("axis", 0), n[0].rank)), n[0], n[1])
 
 
-def gather_nd(n: Node, version: int) -> Value:
+def gather_nd(n: OnnxNode, version: int) -> Value:
     return n.emit(e.GatherND(n.integer("batch_dims", 0)), n[0], n[1])
 
 
-def scatter_elements(n: Node, version: int) -> Value:
+def scatter_elements(n: OnnxNode, version: int) -> Value:
     axis = n.axis(n.integer("axis", 0), n[0].rank)
     return n.emit(e.ScatterElements(axis=axis, how=n.attr("reduction", "none")), n[0], n[1], n[2])
 
 
-def scatter_nd(n: Node, version: int) -> Value:
+def scatter_nd(n: OnnxNode, version: int) -> Value:
     return n.emit(e.ScatterND(how=n.attr("reduction", "none")), n[0], n[1], n[2])
 
 
-def tensor_scatter(n: Node, version: int) -> Value:
+def tensor_scatter(n: OnnxNode, version: int) -> Value:
     """A cache with `update` written along `axis` from each sample's own position on."""
     cache, update, mode = n[0], n[1], n.attr("mode", "linear")
     axis = n.axis(n.integer("axis", -2), cache.rank)
@@ -59,7 +59,7 @@ def tensor_scatter(n: Node, version: int) -> Value:
     return n.emit(e.Where(), inside, n.emit(e.GatherElements(axis), update, near), cache)
 
 
-def reverse_sequence(n: Node, version: int) -> Value:
+def reverse_sequence(n: OnnxNode, version: int) -> Value:
     """The first lengths[b] elements along the time axis reversed."""
     x = n[0]
     batch, time = n.integer("batch_axis", 1), n.integer("time_axis", 0)
@@ -74,7 +74,7 @@ def reverse_sequence(n: Node, version: int) -> Value:
     return n.emit(e.GatherElements(time), x, n.expand(at, x.shape))
 
 
-def top_k(n: Node, version: int) -> tuple[Value, Value]:
+def top_k(n: OnnxNode, version: int) -> tuple[Value, Value]:
     """By the rank of every element; equal ones keep their order, NaN counts as the largest."""
     x = n[0]
     axis = n.axis(n.integer("axis", -1), x.rank)
@@ -86,14 +86,14 @@ def top_k(n: Node, version: int) -> tuple[Value, Value]:
 
 
 def running(op: type[e.CumSum] | type[e.CumProd]) -> Converter:
-    def convert(n: Node, version: int) -> Value:
+    def convert(n: OnnxNode, version: int) -> Value:
         axis = n.axis(int(n.known_scalar(1, "the axis")), n[0].rank)
         return n.emit(op(axis, bool(n.integer("exclusive", 0)), bool(n.integer("reverse", 0))), n[0])
 
     return convert
 
 
-def hardmax(n: Node, version: int) -> Value:
+def hardmax(n: OnnxNode, version: int) -> Value:
     """One where the first of the largest stands; before opset 13 among all dimensions from `axis` on."""
     x = n[0]
     axis = n.axis(n.integer("axis", 1 if version < 13 else -1), x.rank)
@@ -105,7 +105,7 @@ def hardmax(n: Node, version: int) -> Value:
     return n.reshape(cast_to(n, hot, x.dtype), x.shape)
 
 
-def compress(n: Node, version: int) -> Value:
+def compress(n: OnnxNode, version: int) -> Value:
     x, given = n[0], n.attr("axis")
     kept = np.flatnonzero(n.known(1, "the condition"))
     if given is None:
@@ -116,7 +116,7 @@ def compress(n: Node, version: int) -> Value:
     return n.emit(e.Gather(axis), x, n.const(kept, "i64"))
 
 
-def range_(n: Node, version: int) -> Value:
+def range_(n: OnnxNode, version: int) -> Value:
     dtype = n[0].dtype
     start, limit, delta = (n.known_scalar(i, what) for i, what in enumerate(("start", "limit", "delta")))
     if delta == 0 or not all(isfinite(v) for v in (start, limit, delta)):
@@ -130,7 +130,7 @@ def range_(n: Node, version: int) -> Value:
     return n.const(start + np.arange(count).astype(dtypes.to_numpy(dtype)) * delta, dtype, (count,))
 
 
-def eye_like(n: Node, version: int) -> Value:
+def eye_like(n: OnnxNode, version: int) -> Value:
     code = n.integer("dtype", 0)
     if n[0].rank != 2 or (code and code not in DTYPES):
         n.refuse(f"element type {element_name(code)}, shape {n[0].shape}")
@@ -138,7 +138,7 @@ def eye_like(n: Node, version: int) -> Value:
     return n.const(np.eye(n[0].shape[0], n[0].shape[1], n.integer("k", 0)), DTYPES[code] if code else n[0].dtype)
 
 
-def max_unpool(n: Node, version: int) -> Value:
+def max_unpool(n: OnnxNode, version: int) -> Value:
     """Values put where MaxPool found them; a larger `output_shape` adds rows of zeros at the ends."""
     x, kernel = n[0], n.ints("kernel_shape")
     rank = x.rank - 2

@@ -10,7 +10,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.ops.nn import Linear
 from cuvil_hw.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from cuvil_hw.ops.reduce import MatMul, ReduceMean
@@ -21,11 +21,11 @@ def is_weight(v: Value) -> bool:
     return v.rank == 2 and (v.array is not None or v.quantized is not None)
 
 
-def matmul(n: Node, version: int) -> Value:
+def matmul(n: OnnxNode, version: int) -> Value:
     return product(n, n[0], n[1])
 
 
-def product(n: Node, a: Value, b: Value, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
+def product(n: OnnxNode, a: Value, b: Value, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
     """NumPy's matmul; a constant matrix on the right makes it a linear layer. Narrow integers give i32; those of 32 and
     64 bits keep their type, in which sums wrap."""
     if not a.rank or not b.rank:
@@ -49,12 +49,12 @@ def accumulator(x: Value) -> str:
     return "i64" if width[1] >= 32 else "i32"
 
 
-def whole(n: Node, y: Value, x: Value) -> Value:
+def whole(n: OnnxNode, y: Value, x: Value) -> Value:
     """The sums `y` of products of x, in the type that ONNX gives them."""
     return cast_to(n, y, x.dtype) if y.dtype == "i64" else y
 
 
-def gemm(n: Node, version: int) -> Value:
+def gemm(n: OnnxNode, version: int) -> Value:
     """alpha · A' · B' + beta · C."""
     a, b, c = n[0], n[1], n.get(2)
     alpha, beta = n.number("alpha", 1.0), n.number("beta", 1.0)
@@ -81,7 +81,7 @@ def gemm(n: Node, version: int) -> Value:
     return n.emit(e.Add(), y, n.expand(c, y.shape))
 
 
-def _bias(n: Node, c: Value | None, features: int, beta: float) -> Value | None:
+def _bias(n: OnnxNode, c: Value | None, features: int, beta: float) -> Value | None:
     """C as one value per output feature, or None when it isn't that."""
     if c is None or (beta != 1 and c.array is None):
         return None
@@ -92,7 +92,7 @@ def _bias(n: Node, c: Value | None, features: int, beta: float) -> Value | None:
     return n.reshape(c, (features,)) if c.shape in ((features,), (1, features)) else None
 
 
-def batch_norm(n: Node, version: int) -> Value:
+def batch_norm(n: OnnxNode, version: int) -> Value:
     if n.integer("training_mode", 0) or any(n.wanted[1:]):
         n.refuse("training mode; export the model in inference mode")
     if not n.integer("spatial", 1):
@@ -101,7 +101,7 @@ def batch_norm(n: Node, version: int) -> Value:
     return n.emit(BatchNorm(n.number("epsilon", 1e-5)), x, *(cast_to(n, n[i], x.dtype) for i in range(1, 5)))
 
 
-def layer_norm(n: Node, version: int) -> tuple[Value, ...]:
+def layer_norm(n: OnnxNode, version: int) -> tuple[Value, ...]:
     """Also the mean and 1/deviation, when something uses them."""
     x, eps = n[0], n.number("epsilon", 1e-5)
     axis = n.axis(n.integer("axis", -1), x.rank)
@@ -120,7 +120,7 @@ def layer_norm(n: Node, version: int) -> tuple[Value, ...]:
     return y, mean, inverse
 
 
-def rms_norm(n: Node, version: int) -> Value:
+def rms_norm(n: OnnxNode, version: int) -> Value:
     """x / sqrt(mean(x²) + eps) · scale, in at least f32."""
     x, eps = n[0], n.number("epsilon", 1e-5)
     axis = n.axis(n.integer("axis", -1), x.rank)
@@ -131,11 +131,11 @@ def rms_norm(n: Node, version: int) -> Value:
     return n.emit(e.Mul(), normal, n.expand(cast_to(n, n[1], x.dtype), x.shape))
 
 
-def instance_norm(n: Node, version: int) -> Value:
+def instance_norm(n: OnnxNode, version: int) -> Value:
     return n.emit(InstanceNorm(n.number("epsilon", 1e-5)), n[0], n[1], n[2])
 
 
-def group_norm(n: Node, version: int) -> Value:
+def group_norm(n: OnnxNode, version: int) -> Value:
     """Opset 18 has scale and bias per group, 21 per channel."""
     x, groups = n[0], n.integer("num_groups", 1)
     channels = x.shape[1] if x.rank > 1 else 0

@@ -10,18 +10,18 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import DTYPES, Array, Converter, Node, Value, decode
+from cuvil_hw.frontend.onnx.node import DTYPES, Array, Converter, OnnxNode, Value, decode
 from cuvil_hw.frontend.onnx.trees import classifier, ensemble, features, labels, regressor, transformed, two_classes
 
 
-def scaler(n: Node, version: int) -> Value:
+def scaler(n: OnnxNode, version: int) -> Value:
     """(x - offset) · scale, in f32."""
     x = cast_to(n, n[0], "f32")
     offset, scale = (np.asarray(n.attr(name, d), np.float32) for name, d in (("offset", (0.0,)), ("scale", (1.0,))))
     return n.binary(e.Mul(), n.binary(e.Sub(), x, n.const(offset, "f32")), n.const(scale, "f32"))
 
 
-def normalizer(n: Node, version: int) -> Value:
+def normalizer(n: OnnxNode, version: int) -> Value:
     """Rows divided by their largest magnitude, the sum of their magnitudes or their Euclidean length."""
     x, norm = cast_to(n, n[0], "f32"), n.attr("norm", "MAX")
     axis = (x.rank - 1,)
@@ -37,19 +37,19 @@ def normalizer(n: Node, version: int) -> Value:
     return n.binary(e.Div(), x, size)
 
 
-def binarizer(n: Node, version: int) -> Value:
+def binarizer(n: OnnxNode, version: int) -> Value:
     x = n[0]
     return cast_to(n, n.emit(e.Greater(), x, n.like(n.number("threshold", 0.0), x)), x.dtype)
 
 
-def array_feature_extractor(n: Node, version: int) -> Value:
+def array_feature_extractor(n: OnnxNode, version: int) -> Value:
     """Columns of the last dimension; a vector counts as one row."""
     x, at = n[0], n.reshape(n[1], (n[1].type.size,))
     x = n.reshape(x, (1, x.shape[0])) if x.rank == 1 else x
     return n.emit(e.Gather(x.rank - 1), x, at)
 
 
-def label_encoder(n: Node, version: int) -> Value:
+def label_encoder(n: OnnxNode, version: int) -> Value:
     """Numbers to numbers, one comparison for each key; NaN is found by NaN."""
     keys, values = _table(n, "keys"), _table(n, "values")
     if keys is None or values is None or len(keys[0]) != len(values[0]):
@@ -67,7 +67,7 @@ def label_encoder(n: Node, version: int) -> Value:
     return y
 
 
-def _table(n: Node, name: str) -> tuple[Array, str] | None:
+def _table(n: OnnxNode, name: str) -> tuple[Array, str] | None:
     tensor = n.attr(f"{name}_tensor")
     if tensor is not None:
         if tensor.data_type not in DTYPES:
@@ -81,7 +81,7 @@ def _table(n: Node, name: str) -> tuple[Array, str] | None:
     return None
 
 
-def _default(n: Node, dtype: str) -> float | int:
+def _default(n: OnnxNode, dtype: str) -> float | int:
     tensor = n.attr("default_tensor")
     if tensor is not None:
         found: float | int = decode(tensor)[0].reshape(-1)[0].item()
@@ -89,12 +89,12 @@ def _default(n: Node, dtype: str) -> float | int:
     return n.number("default_float", -0.0) if dtypes.is_float(dtype) else n.integer("default_int64", -1)
 
 
-def linear_regressor(n: Node, version: int) -> Value:
+def linear_regressor(n: OnnxNode, version: int) -> Value:
     x, targets = cast_to(n, features(n), "f32"), n.integer("targets", 1)
     return transformed(n, _linear(n, x, targets), n.attr("post_transform", "NONE"))
 
 
-def _linear(n: Node, x: Value, rows: int) -> Value:
+def _linear(n: OnnxNode, x: Value, rows: int) -> Value:
     weights = np.asarray(n.attr("coefficients", ()), np.float32)
     if weights.size != rows * x.shape[1]:
         n.refuse(f"{weights.size} coefficients for {rows} rows of {x.shape[1]} features")
@@ -103,7 +103,7 @@ def _linear(n: Node, x: Value, rows: int) -> Value:
     return n.binary(e.Add(), y, n.const(bias, "f32")) if bias.size else y
 
 
-def linear_classifier(n: Node, version: int) -> tuple[Value, Value]:
+def linear_classifier(n: OnnxNode, version: int) -> tuple[Value, Value]:
     """(label, scores)"""
     x, names, how = cast_to(n, features(n), "f32"), labels(n), n.attr("post_transform", "NONE")
     rows = len(n.attr("coefficients", ())) // x.shape[1]

@@ -13,7 +13,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Array, Converter, OnnxNode, Value
 
 
 def unpacked(packed: Array, bits: int) -> Array:
@@ -23,14 +23,14 @@ def unpacked(packed: Array, bits: int) -> Array:
     return parts.reshape(*packed.shape[:-1], -1)
 
 
-def width(n: Node) -> int:
+def width(n: OnnxNode) -> int:
     bits = n.integer("bits", 4)
     if bits not in (2, 4, 8):
         n.refuse(f"weights of {bits} bits; 2, 4 and 8 are supported")
     return bits
 
 
-def matmul_nbits(n: Node, version: int) -> Value:
+def matmul_nbits(n: OnnxNode, version: int) -> Value:
     """x (…, K) · Wᵀ + bias, W (N, K) from blocks along K. Zero points: packed as the weights are, or floats; absent:
     the middle of the range."""
     x, bits = n[0], width(n)
@@ -63,7 +63,7 @@ def matmul_nbits(n: Node, version: int) -> Value:
     return n.emit(e.Linear(), *operands)
 
 
-def gather_block_quantized(n: Node, version: int) -> Value:
+def gather_block_quantized(n: OnnxNode, version: int) -> Value:
     """Rows of a table that is quantized in blocks along one axis."""
     data, scales = n.known(0, "the table"), n.known(2, "scales")
     gather, axis = (n.axis(n.integer(a, d), data.ndim) for a, d in (("gather_axis", 0), ("quantize_axis", 1)))

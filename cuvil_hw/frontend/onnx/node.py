@@ -17,6 +17,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.extent import size
 from cuvil_hw.frontend.shared import arrays
+from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
@@ -39,10 +40,6 @@ LARGEST_FOLD = 1 << 24
 MOST_FOLDED = 1 << 28
 # Elements of a constant that the importer makes itself, such as Range's or the matrix of a DFT.
 MOST_MADE = 1 << 25
-
-
-class Refused(Exception):
-    """A converter can't support what the node asks for; the importer collects these into one `Unsupported`."""
 
 
 def element_name(elem_type: int) -> str:
@@ -98,7 +95,7 @@ class Value:
         return self.type.dtype
 
 
-class Emitter:
+class OnnxEmitter:
     """Emits ops into a Builder. Ops on known values are evaluated instead; constants are added at their first use."""
 
     def __init__(self, builder: Builder) -> None:
@@ -127,13 +124,13 @@ class Emitter:
             if isinstance(op, BroadcastTo):
                 wide = np.broadcast_to(known[0], op.shape)
                 return (Value(types[0], wide, narrow=values[0].narrow or values[0], sizes=sizes),)
-            with size.untraced():
+            with size.unrecorded():
                 small = self.may_fold(sum(t.size for t in types), max(base.stored(a) for a in known))
             if small:
                 results = base.evaluate(op, known)
                 made = [base.container(a, t.dtype) for t, a in zip(types, results, strict=True)]
                 return tuple(Value(t, a, sizes=sizes) for t, a in zip(types, made, strict=True))
-        with size.untraced():  # constants in the IR have plain extents
+        with size.unrecorded():  # constants in the IR have plain extents
             results_ssa = self.builder.ops(op, *[self.ssa(v, loc) for v in values], loc=loc)
         if isinstance(operation := results_ssa[0].owner, Operation):
             level1.annotate_shapes(operation, types)
@@ -180,14 +177,14 @@ class Emitter:
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One ONNX node. `inputs`: None for an absent optional operand. `wanted`: which outputs are used."""
 
     proto: onnx.NodeProto
     inputs: tuple[Value | None, ...]
     wanted: tuple[bool, ...]
     loc: str
-    emitter: Emitter
+    emitter: OnnxEmitter
 
     # operands
     def has(self, i: int) -> bool:
@@ -314,4 +311,4 @@ class Node:
 
 
 Result = Value | Sequence[Value]
-Converter = Callable[[Node, int], Result]
+Converter = Callable[[OnnxNode, int], Result]

@@ -13,9 +13,9 @@ from cuvil_hw.extent.dim import Dim, Open
 from cuvil_hw.extent.domain import Shape, Sizes, solvable
 from cuvil_hw.extent.explore import Look
 from cuvil_hw.extent.polynomial import whole
-from cuvil_hw.extent.size import sized, tracing
+from cuvil_hw.extent.size import recording, sized
 from cuvil_hw.extent.spec import Given, domain_of
-from cuvil_hw.frontend.onnx.graph import load_onnx
+from cuvil_hw.frontend.onnx.importer import load_onnx
 from cuvil_hw.frontend.onnx.load import read
 from cuvil_hw.frontend.shared.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.ir.program import Program
@@ -47,13 +47,13 @@ def open_onnx(
         return Program(program.module, program.constants, title, program.notes, program.calling)
 
     def look(sizes: Sizes) -> Look:
-        with tracing() as trace:
+        with recording() as assumptions:
             program = at(sizes, True)
         outputs = tuple(
             (n, shape, kind.dtype) for (n, kind), shape in zip(program.outputs, program.notes["extents"], strict=True)
         )
         text = symbolic_text(program, inputs, domain, sizes)
-        return Look(sizes, tuple(trace.guards.values()), outputs, None, text)
+        return Look(sizes, tuple(assumptions.found.values()), outputs, None, text)
 
     return OpenModel(title, inputs, domain, look, lambda sizes, _: at(sizes, False))
 

@@ -15,14 +15,14 @@ import numpy as np
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import ELEMENTWISE
 from cuvil_hw.frontend.onnx.linear import is_weight, product
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.quantized import scales
 from cuvil_hw.frontend.onnx.reduce import REDUCE
 from cuvil_hw.frontend.onnx.window import average_pool, conv_value, global_average_pool
 from cuvil_hw.ops.integer import Dequantize, Quantize
 
 
-def real(n: Node, i: int, axis: int = 0, zero: int | None = None, factor: float = 1.0) -> Value:
+def real(n: OnnxNode, i: int, axis: int = 0, zero: int | None = None, factor: float = 1.0) -> Value:
     """Operands i, i+1, i+2 (integers, scales, zero points) as a float value, times `factor`. `zero`: the position of
     the zero points where it isn't i+2."""
     at = i + 2 if zero is None else zero
@@ -31,7 +31,7 @@ def real(n: Node, i: int, axis: int = 0, zero: int | None = None, factor: float 
     return n.emit(Dequantize(steps, zeros, axis), n[i])
 
 
-def requantized(n: Node, y: Value, i: int) -> Value:
+def requantized(n: OnnxNode, y: Value, i: int) -> Value:
     """`y` quantized by the scale and zero point in operands i and i+1; without a zero point, to the type of the first
     operand."""
     if n[i].type.size != 1:
@@ -40,29 +40,29 @@ def requantized(n: Node, y: Value, i: int) -> Value:
     return n.emit(Quantize(scales(n, i, y, 0), zero, n[i + 1].dtype if n.has(i + 1) else n[0].dtype), y)
 
 
-def channels_first(n: Node, x: Value) -> Value:
+def channels_first(n: OnnxNode, x: Value) -> Value:
     """x with channels first, if the node says `channels_last`."""
     return n.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1))) if n.integer("channels_last", 0) else x
 
 
-def channels_as_given(n: Node, y: Value) -> Value:
+def channels_as_given(n: OnnxNode, y: Value) -> Value:
     return n.transpose(y, (0, *range(2, y.rank), 1)) if n.integer("channels_last", 0) else y
 
 
-def of(n: Node, convert: Converter, *values: Value, version: int) -> Value:
+def of(n: OnnxNode, convert: Converter, *values: Value, version: int) -> Value:
     """The result of `convert` for the node with these operands instead."""
     result = convert(replace(n, inputs=values, wanted=(True,)), version)
     return result if isinstance(result, Value) else result[0]
 
 
-def qlinear_conv(n: Node, version: int) -> Value:
+def qlinear_conv(n: OnnxNode, version: int) -> Value:
     if n.integer("channels_last", 0):
         n.refuse("channels_last, which ONNX Runtime's layout optimization writes; save the model before it")
     x, w = real(n, 0, 1), real(n, 3, 0)
     return requantized(n, conv_value(n, x, w, _bias(n, 8, 1, 4)), 6)
 
 
-def _bias(n: Node, i: int, x_scale: int, w_scale: int, factor: float = 1.0) -> Value | None:
+def _bias(n: OnnxNode, i: int, x_scale: int, w_scale: int, factor: float = 1.0) -> Value | None:
     """The integer bias of operand `i`; its scale is that of x times that of w, as ONNX defines it."""
     if not n.has(i):
         return None
@@ -74,12 +74,12 @@ def _bias(n: Node, i: int, x_scale: int, w_scale: int, factor: float = 1.0) -> V
     return n.emit(Dequantize(tuple(float(s) for s in each), (0,), 0), bias)
 
 
-def qlinear_matmul(n: Node, version: int) -> Value:
+def qlinear_matmul(n: OnnxNode, version: int) -> Value:
     a, b = real(n, 0, max(0, n[0].rank - 2)), real(n, 3, n[3].rank - 1)
     return requantized(n, product(n, a, b), 6)
 
 
-def q_gemm(n: Node, version: int) -> Value:
+def q_gemm(n: OnnxNode, version: int) -> Value:
     """alpha · A' · B' + C, C on the scale alpha · a_scale · b_scale; floats where no output zero point is given."""
     alpha, turned = n.number("alpha", 1.0), bool(n.integer("transB", 0))
     if n[0].rank != 2 or n[3].rank != 2:
@@ -108,27 +108,27 @@ def qlinear_unary(name: str) -> Converter:
     return lambda n, version: requantized(n, of(n, ELEMENTWISE[name], real(n, 0), version=version), 3)
 
 
-def qlinear_softmax(n: Node, version: int) -> Value:
+def qlinear_softmax(n: OnnxNode, version: int) -> Value:
     """`opset`: of the Softmax that it stands for; before 13 all axes from `axis` on were one."""
     return requantized(n, of(n, REDUCE["Softmax"], real(n, 0), version=n.integer("opset", 13)), 3)
 
 
-def qlinear_average_pool(n: Node, version: int) -> Value:
+def qlinear_average_pool(n: OnnxNode, version: int) -> Value:
     x = channels_first(n, real(n, 0))
     return requantized(n, channels_as_given(n, of(n, average_pool, x, version=19)), 3)
 
 
-def qlinear_global_average_pool(n: Node, version: int) -> Value:
+def qlinear_global_average_pool(n: OnnxNode, version: int) -> Value:
     x = channels_first(n, real(n, 0))
     return requantized(n, channels_as_given(n, of(n, global_average_pool, x, version=version)), 3)
 
 
-def qlinear_reduce_mean(n: Node, version: int) -> Value:
+def qlinear_reduce_mean(n: OnnxNode, version: int) -> Value:
     """Axes are an attribute whatever the opset."""
     return requantized(n, of(n, REDUCE["ReduceMean"], real(n, 0), version=13), 3)
 
 
-def qlinear_concat(n: Node, version: int) -> Value:
+def qlinear_concat(n: OnnxNode, version: int) -> Value:
     """Scale and zero point of the result come first, then each operand with its own."""
     if len(n.inputs) < 5 or len(n.inputs) % 3 != 2:
         n.refuse(f"{len(n.inputs)} operands; a scale and a zero point, then three for each tensor expected")
@@ -140,7 +140,7 @@ def qlinear_concat(n: Node, version: int) -> Value:
     return requantized(n, y, 0)
 
 
-def qlinear_where(n: Node, version: int) -> Value:
+def qlinear_where(n: OnnxNode, version: int) -> Value:
     return requantized(n, n.emit(e.Where(), *n.broadcast(n[0], real(n, 1), real(n, 4))), 7)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Array, Converter, OnnxNode, Value
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Dequantize, Quantize
 
@@ -25,7 +25,7 @@ DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 
 
 @dataclass(frozen=True)
-class Range:
+class IntegerRange:
     """Integers of one width: their dtype, and the values that can occur."""
 
     dtype: str
@@ -33,12 +33,12 @@ class Range:
     hi: int
 
 
-def range_of(n: Node, bits: float, signed: bool, narrow: bool) -> Range:
+def range_of(n: OnnxNode, bits: float, signed: bool, narrow: bool) -> IntegerRange:
     if bits != int(bits) or not 1 <= bits <= 32:
         n.refuse(f"a width of {bits} bits; whole ones from 1 to 32 are supported")
     dtype = f"{'i' if signed else 'u'}{int(bits)}"
     lo, hi = dtypes.int_range(dtype)
-    return Range(dtype, lo + (narrow and signed), hi - (narrow and not signed))
+    return IntegerRange(dtype, lo + (narrow and signed), hi - (narrow and not signed))
 
 
 MODES: Mapping[str, str] = MappingProxyType(
@@ -56,7 +56,7 @@ MODES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def mode_of(n: Node, default: str) -> str:
+def mode_of(n: OnnxNode, default: str) -> str:
     """The rounding mode of a node, by the name that ops use."""
     name = n.attr("rounding_mode", default)
     if name.upper() not in MODES:
@@ -64,7 +64,7 @@ def mode_of(n: Node, default: str) -> str:
     return MODES[name.upper()]
 
 
-def rounded(n: Node, x: Value, mode: str) -> Value:
+def rounded(n: OnnxNode, x: Value, mode: str) -> Value:
     """x rounded by a mode, as float ops."""
     half = n.like(0.5, x)
     match mode:
@@ -95,17 +95,17 @@ def channel_axis(p: Array, x: Value) -> int | None:
     return long[0] if len(long) == 1 and p.size == x.shape[long[0]] else None
 
 
-def parameters(n: Node, *at: int) -> list[Array]:
+def parameters(n: OnnxNode, *at: int) -> list[Array]:
     """Known scales and zero points, in f32."""
     return [n.known(i, "scale and zero point").astype(np.float32) for i in at]
 
 
-def positive(n: Node, *scales: Array) -> None:
+def positive(n: OnnxNode, *scales: Array) -> None:
     if not all((np.isfinite(s) & (s > 0)).all() for s in scales):
         n.refuse("scales must be positive and finite")
 
 
-def signs(n: Node, x: Value, scale: Array, zero: Array) -> Value:
+def signs(n: OnnxNode, x: Value, scale: Array, zero: Array) -> Value:
     """scale · (1 - zero) where x ≥ 0, else scale · (-1 - zero). Constants stay integers behind a dequantize."""
     axis = channel_axis(scale, x)
     if axis is not None and not zero.any():
@@ -119,19 +119,19 @@ def signs(n: Node, x: Value, scale: Array, zero: Array) -> Value:
     return n.emit(e.Mul(), n.emit(e.Sub(), q, z), s)
 
 
-def scaled(n: Node, x: Value, scale: Array, zero: Array) -> Value:
+def scaled(n: OnnxNode, x: Value, scale: Array, zero: Array) -> Value:
     """x / scale + zero"""
     s, z = (n.expand(n.const(p, "f32"), x.shape) for p in (scale, zero))
     return n.emit(e.Add(), n.emit(e.Div(), x, s), z)
 
 
-def real(n: Node, q: Value, scale: Array, zero: Array) -> Value:
+def real(n: OnnxNode, q: Value, scale: Array, zero: Array) -> Value:
     """(q - zero) · scale"""
     s, z = (n.expand(n.const(p, "f32"), q.shape) for p in (scale, zero))
     return n.emit(e.Mul(), n.emit(e.Sub(), q, z), s)
 
 
-def quant(n: Node, version: int) -> Value:
+def quant(n: OnnxNode, version: int) -> Value:
     """(round(clamp(x / scale + zero point)) - zero point) · scale. One signed bit: the sign instead of rounding."""
     x = cast_to(n, n[0], "f32")
     scale, zero = parameters(n, 1, 2)
@@ -161,7 +161,7 @@ def quant(n: Node, version: int) -> Value:
     return n.emit(Dequantize(scales, zeros, axis), q)
 
 
-def bipolar(n: Node, version: int) -> Value:
+def bipolar(n: OnnxNode, version: int) -> Value:
     """scale where x ≥ 0, else -scale."""
     x = cast_to(n, n[0], "f32")
     if n[1].array is not None:
@@ -170,7 +170,7 @@ def bipolar(n: Node, version: int) -> Value:
     return n.emit(e.Where(), n.emit(e.GreaterEqual(), x, n.like(0, x)), spread, n.emit(e.Neg(), spread))
 
 
-def trunc(n: Node, version: int) -> Value:
+def trunc(n: OnnxNode, version: int) -> Value:
     """The highest bits of a quantized value, with q = round(x / scale + zero).
 
     Operands (x, scale, zero, width, new width): (round'(q / 2^(width - new width)) - zero) · scale. Since version 2 of
@@ -195,7 +195,7 @@ def trunc(n: Node, version: int) -> Value:
     return real(n, kept_bits, to, zero / power)
 
 
-def multi_threshold(n: Node, version: int) -> Value:
+def multi_threshold(n: OnnxNode, version: int) -> Value:
     """The number of its channel's thresholds that an element reaches, times out_scale plus out_bias. Thresholds (C, T)
     or (1, T)."""
     x, thresholds = cast_to(n, n[0], "f32"), n[1]
@@ -216,7 +216,7 @@ def multi_threshold(n: Node, version: int) -> Value:
     return _affine(n, count, scale, bias)
 
 
-def _counted(n: Node, x: Value, thresholds: Array, rows: list[int], scale: float, bias: float) -> Value:
+def _counted(n: OnnxNode, x: Value, thresholds: Array, rows: list[int], scale: float, bias: float) -> Value:
     """The count as a sum of quantizations to a sign, which is quantized again: integer sums are then simply
     compared."""
     total: Value | None = None
@@ -237,7 +237,7 @@ def _counted(n: Node, x: Value, thresholds: Array, rows: list[int], scale: float
     return _affine(n, n.emit(Dequantize((1.0,), (0,)), q), scale, bias)
 
 
-def _affine(n: Node, x: Value, scale: float, bias: float) -> Value:
+def _affine(n: OnnxNode, x: Value, scale: float, bias: float) -> Value:
     return n.emit(e.Add(), n.emit(e.Mul(), x, n.like(scale, x)), n.like(bias, x))
 
 

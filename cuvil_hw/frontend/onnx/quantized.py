@@ -14,12 +14,12 @@ import onnx
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import DTYPES, Converter, Node, Value, element_name
+from cuvil_hw.frontend.onnx.node import DTYPES, Converter, OnnxNode, Value, element_name
 from cuvil_hw.frontend.onnx.shape import cut
 from cuvil_hw.ops.integer import Dequantize, Quantize
 
 
-def scales(n: Node, i: int, x: Value, axis: int) -> tuple[float, ...]:
+def scales(n: OnnxNode, i: int, x: Value, axis: int) -> tuple[float, ...]:
     """Scales from operand `i`: one, or one per channel of x along `axis`."""
     if n.integer("block_size", 0) or (n[i].rank > 1 and n[i].type.size > 1):
         n.refuse("blocked quantization; only per-tensor and per-channel scales are supported")
@@ -29,18 +29,18 @@ def scales(n: Node, i: int, x: Value, axis: int) -> tuple[float, ...]:
     return tuple(float(v) for v in values)
 
 
-def _axis(n: Node, x: Value) -> int:
+def _axis(n: OnnxNode, x: Value) -> int:
     axis = n.integer("axis", 1)
     return axis + x.rank if axis < 0 else axis
 
 
-def _varies(n: Node) -> bool:
+def _varies(n: OnnxNode) -> bool:
     """Whether scale or zero point are known only at run time, or differ from block to block."""
     unknown = n[1].array is None or (n.has(2) and n[2].array is None)
     return unknown or bool(n.integer("block_size", 0)) or (n[1].rank > 1 and n[1].type.size > 1)
 
 
-def _spread(n: Node, p: Value, shape: tuple[int, ...], axis: int) -> Value:
+def _spread(n: OnnxNode, p: Value, shape: tuple[int, ...], axis: int) -> Value:
     """A scale or zero point of one value, one per channel or one per block, for every element."""
     if p.type.size == 1:
         return n.expand(n.reshape(p, ()), shape)
@@ -59,7 +59,7 @@ def _spread(n: Node, p: Value, shape: tuple[int, ...], axis: int) -> Value:
     return cut(n, wide, [0] * len(shape), shape)
 
 
-def _quantize_varying(n: Node, x: Value, axis: int, dtype: str) -> Value:
+def _quantize_varying(n: OnnxNode, x: Value, axis: int, dtype: str) -> Value:
     """Quantize by ops on floats: f32 division and rounding, then exact in f64."""
     if dtypes.is_float(dtype) or dtype in ("i64", "u64"):
         n.refuse(f"quantizes to {dtype}")
@@ -71,7 +71,7 @@ def _quantize_varying(n: Node, x: Value, axis: int, dtype: str) -> Value:
     return n.emit(e.Cast(dtype), n.emit(e.Clamp(float(lo), float(hi)), q))
 
 
-def quantize_linear(n: Node, version: int) -> Value:
+def quantize_linear(n: OnnxNode, version: int) -> Value:
     x, axis = n[0], _axis(n, n[0])
     if n.integer("precision", 0) not in (0, onnx.TensorProto.FLOAT):
         n.refuse(f"divides in {element_name(n.integer('precision', 0))}")
@@ -86,7 +86,7 @@ def quantize_linear(n: Node, version: int) -> Value:
     return n.emit(Quantize(scales(n, 1, x, axis), zero, dtype, axis), cast_to(n, x, "f32"))
 
 
-def dequantize_linear(n: Node, version: int) -> Value:
+def dequantize_linear(n: OnnxNode, version: int) -> Value:
     x, axis = n[0], _axis(n, n[0])
     if _varies(n):
         q = cast_to(n, x, "i64")

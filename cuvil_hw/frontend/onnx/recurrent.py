@@ -12,7 +12,7 @@ from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.control import MOST_STEPS
 from cuvil_hw.frontend.onnx.dynamic import dynamic_product
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import cut
 
 Activation = Callable[[Value], Value]
@@ -24,7 +24,7 @@ _PARAMETERS = {"LeakyRelu": (0.01, 0.0), "HardSigmoid": (0.2, 0.5), "Elu": (1.0,
 _OPEN = ("ThresholdedRelu", "ScaledTanh", "Affine")  # runtimes disagree about what holds where the node gives none
 
 
-def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
+def activation(n: OnnxNode, name: str, alpha: float, beta: float) -> Activation:
     plain = {
         "sigmoid": e.Sigmoid(),
         "tanh": e.Tanh(),
@@ -49,7 +49,7 @@ def activation(n: Node, name: str, alpha: float, beta: float) -> Activation:
     n.refuse(f"activation {name!r}")
 
 
-def activations(n: Node, directions: int) -> list[list[Activation]]:
+def activations(n: OnnxNode, directions: int) -> list[list[Activation]]:
     """Per direction, in the order of the gates."""
     kind = _kind(n)
     names = [v.decode() if isinstance(v, bytes) else v for v in n.attr("activations", ()) or ()]
@@ -69,16 +69,16 @@ def activations(n: Node, directions: int) -> list[list[Activation]]:
     return [made[i : i + count] for i in range(0, len(made), count)]
 
 
-def _kind(n: Node) -> str:
+def _kind(n: OnnxNode) -> str:
     return n.proto.op_type.removeprefix("DynamicQuantize")
 
 
 @dataclass(frozen=True)
-class Layer:
+class Direction:
     """One direction. `x`: (T, B, G·H), input products with their biases; `r`: (G·H, H); `rb`: (G·H,) or None;
     `product`: x · rᵀ + b."""
 
-    n: Node
+    n: OnnxNode
     x: Value
     r: Value
     rb: Value | None
@@ -154,7 +154,7 @@ class Layer:
         return self.mul(o, last(c)), c
 
 
-def _product(n: Node, quantized: int | None, d: int) -> Product:
+def _product(n: OnnxNode, quantized: int | None, d: int) -> Product:
     """The product with the weights of direction `d`.
 
     `quantized`: position of the operand with the scales of the weights (zero points follow it); then both sides are
@@ -176,7 +176,7 @@ def _product(n: Node, quantized: int | None, d: int) -> Product:
     return dynamic
 
 
-def recurrent(n: Node, version: int) -> Sequence[Value]:
+def recurrent(n: OnnxNode, version: int) -> Sequence[Value]:
     """DynamicQuantizeLSTM has its weights transposed."""
     dynamic = n.proto.op_type != _kind(n)
     kind, w, r = _kind(n), *((n.transpose(v, (0, 2, 1)) if dynamic and v.rank == 3 else v) for v in (n[1], n[2]))
@@ -198,7 +198,7 @@ def recurrent(n: Node, version: int) -> Sequence[Value]:
         weights = n.reshape(_row(n, w, d), (wide, features))
         products = _product(n, 8 if dynamic else None, d)(rows, weights, halves[0])
         peepholes = n.reshape(_row(n, n[7], d), (3 * hidden,)) if n.has(7) else None
-        layer = Layer(n, n.reshape(products, (steps, batch, wide)), n.reshape(_row(n, r, d), (wide, hidden)),
+        layer = Direction(n, n.reshape(products, (steps, batch, wide)), n.reshape(_row(n, r, d), (wide, hidden)),
                       halves[1], peepholes, acts[d], hidden, n.number("clip", 0.0),
                       _product(n, 10 if dynamic else None, d))  # fmt: skip
         step = {"RNN": layer.rnn, "GRU": layer.gru, "LSTM": layer.lstm}[kind]
@@ -225,15 +225,15 @@ def recurrent(n: Node, version: int) -> Sequence[Value]:
     return results
 
 
-def _join(n: Node, values: Sequence[Value], axis: int) -> Value:
+def _join(n: OnnxNode, values: Sequence[Value], axis: int) -> Value:
     return values[0] if len(values) == 1 else n.emit(e.Concat(axis), *values)
 
 
-def _row(n: Node, v: Value, d: int) -> Value:
+def _row(n: OnnxNode, v: Value, d: int) -> Value:
     return cut(n, v, [d, *[0] * (v.rank - 1)], [1, *v.shape[1:]])
 
 
-def _state(n: Node, i: int, d: int, shape: tuple[int, int], x: Value, batch_first: bool) -> Value:
+def _state(n: OnnxNode, i: int, d: int, shape: tuple[int, int], x: Value, batch_first: bool) -> Value:
     """Initial state of a direction, (B, H); zeros when absent."""
     if not n.has(i):
         return n.like(0, Value(x.type.with_shape(shape)))
@@ -241,7 +241,7 @@ def _state(n: Node, i: int, d: int, shape: tuple[int, int], x: Value, batch_firs
     return n.reshape(_row(n, given, d), shape)
 
 
-def _mask(n: Node, steps: int, batch: int) -> list[Value] | None:
+def _mask(n: OnnxNode, steps: int, batch: int) -> list[Value] | None:
     """Per step, which samples (B, 1) are still within their sequence; None if all always are."""
     if not n.has(4) or (n[4].array is not None and (n[4].array >= steps).all()):
         return None

@@ -12,16 +12,16 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw import ops as r
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import axes_of
 
-Body = Callable[[Node, Value, tuple[int, ...], bool], Value]
+Body = Callable[[OnnxNode, Value, tuple[int, ...], bool], Value]
 
 
 def reduction(body: Body, axes_since: int = 18) -> Converter:
     """`axes_since`: the opset in which axes became an operand."""
 
-    def convert(n: Node, version: int) -> Value:
+    def convert(n: OnnxNode, version: int) -> Value:
         x = n[0]
         given = axes_of(n, version, axes_since)
         if not given and n.integer("noop_with_empty_axes", 0):
@@ -31,11 +31,11 @@ def reduction(body: Body, axes_since: int = 18) -> Converter:
     return convert
 
 
-def total(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def total(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return n.emit(r.ReduceSum(axes, keep), x) if axes else x
 
 
-def mean(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def mean(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     if not axes:
         return x
     if dtypes.is_float(x.dtype):
@@ -47,44 +47,44 @@ def mean(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return n.emit(e.Div(), y, n.like(count, y))
 
 
-def highest(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def highest(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     if x.dtype == "bool":
         return cast_to(n, highest(n, cast_to(n, x, "u8"), axes, keep), "bool")
     return n.emit(r.ReduceMax(axes, keep), x) if axes else x
 
 
-def lowest(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def lowest(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     if x.dtype == "bool":
         return cast_to(n, lowest(n, cast_to(n, x, "u8"), axes, keep), "bool")
     return n.emit(r.ReduceMin(axes, keep), x) if axes else x
 
 
-def multiply(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def multiply(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return n.emit(r.ReduceProd(axes, keep), x) if axes else x
 
 
-def l1(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def l1(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return total(n, n.emit(e.Abs(), x), axes, keep)
 
 
-def sum_square(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def sum_square(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return total(n, n.emit(e.Mul(), x, x), axes, keep)
 
 
-def _floats(n: Node, x: Value, f: Callable[[Value], Value]) -> Value:
+def _floats(n: OnnxNode, x: Value, f: Callable[[Value], Value]) -> Value:
     """f computed in f64 for integers, and truncated back to integers."""
     return f(x) if dtypes.is_float(x.dtype) else cast_to(n, f(cast_to(n, x, "f64")), x.dtype)
 
 
-def l2(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def l2(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return _floats(n, x, lambda v: n.emit(e.Sqrt(), sum_square(n, v, axes, keep)))
 
 
-def log_sum(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def log_sum(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     return _floats(n, x, lambda v: n.emit(e.Log(), total(n, v, axes, keep)))
 
 
-def log_sum_exp(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def log_sum_exp(n: OnnxNode, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """log Σ exp(x - m) + m with m the largest finite value, so that nothing overflows."""
 
     def stable(v: Value) -> Value:
@@ -101,7 +101,7 @@ def log_sum_exp(n: Node, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
 
 
 def arg(op: type[r.ArgMax] | type[r.ArgMin]) -> Converter:
-    def convert(n: Node, version: int) -> Value:
+    def convert(n: OnnxNode, version: int) -> Value:
         axis = n.axis(n.integer("axis", 0), n[0].rank)
         return n.emit(op(axis, bool(n.integer("keepdims", 1)), bool(n.integer("select_last_index", 0))), n[0])
 
@@ -111,7 +111,7 @@ def arg(op: type[r.ArgMax] | type[r.ArgMin]) -> Converter:
 def softmax(op: type[r.Softmax] | type[r.LogSoftmax]) -> Converter:
     """Before opset 13 all dimensions from `axis` on are normalised together."""
 
-    def convert(n: Node, version: int) -> Value:
+    def convert(n: OnnxNode, version: int) -> Value:
         x = n[0]
         axis = n.axis(n.integer("axis", 1 if version < 13 else -1), x.rank)
         if version >= 13 or axis == x.rank - 1 or prod(x.shape[axis + 1 :]) == 1:

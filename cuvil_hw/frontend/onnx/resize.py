@@ -11,9 +11,9 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
-from cuvil_hw.extent.size import untraced
+from cuvil_hw.extent.size import unrecorded
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Array, Converter, OnnxNode, Value
 from cuvil_hw.ops.elementwise import work_dtype
 
 Kernel = Callable[[float], float]
@@ -22,7 +22,7 @@ MOST_TAPS = 1 << 22  # weights of one axis, which are computed one by one
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One dimension: extents, scale, and the region to resize (for tf_crop_and_resize), as fractions."""
 
     size: int
@@ -32,7 +32,7 @@ class Axis:
     end: float = 1.0
 
 
-def places(n: Node, a: Axis, transform: str) -> Array:
+def places(n: OnnxNode, a: ResizedAxis, transform: str) -> Array:
     """Positions in the input of the output's elements, by the formulas and in the single precision of ONNX Runtime: the
     choice of the nearest of two pixels at equal distance depends on the last bit.
 
@@ -64,7 +64,7 @@ def places(n: Node, a: Axis, transform: str) -> Array:
     return found.astype(np.float64)
 
 
-def whole_places(n: Node, x: Array, mode: str) -> Array:
+def whole_places(n: OnnxNode, x: Array, mode: str) -> Array:
     """Positions rounded by `nearest_mode`. A position within single precision's error of the midpoint counts as a
     tie."""
     match mode:
@@ -95,7 +95,7 @@ def keys(a: float) -> Kernel:
     return kernel
 
 
-def taps(x: Array, a: Axis, kernel: Kernel, reach: int, antialias: bool, exclude: bool) -> tuple[Array, Array]:
+def taps(x: Array, a: ResizedAxis, kernel: Kernel, reach: int, antialias: bool, exclude: bool) -> tuple[Array, Array]:
     """(indices, weights), each (out, taps). `antialias`: the kernel widens when the result is smaller; `exclude`: taps
     outside get no weight, else the border counts for them."""
     narrow = min(a.scale, 1.0) if antialias else 1.0
@@ -111,10 +111,10 @@ def taps(x: Array, a: Axis, kernel: Kernel, reach: int, antialias: bool, exclude
     return np.asarray(indices, np.int64).reshape(len(x), -1), np.asarray(weights, np.float64).reshape(len(x), -1)
 
 
-def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill: float) -> Value:
+def along(n: OnnxNode, x: Value, axis: int, a: ResizedAxis, mode: str, transform: str, fill: float) -> Value:
     """x resized along one axis."""
     n.affordable(f"its table for axis {axis}", a.out)
-    with untraced():
+    with unrecorded():
         where = places(n, a, transform)
     if mode == "nearest":
         at = np.clip(whole_places(n, where, n.attr("nearest_mode", "round_prefer_floor")), 0, int(a.size) - 1)
@@ -124,7 +124,7 @@ def along(n: Node, x: Value, axis: int, a: Axis, mode: str, transform: str, fill
             n.refuse(f"mode {mode!r} on {x.dtype}; cast to a float first")
         antialias, exclude = bool(n.integer("antialias", 0)), bool(n.integer("exclude_outside", 0))
         kernel, reach = (triangle, 1) if mode == "linear" else (keys(n.number("cubic_coeff_a", -0.75)), 2)
-        with untraced():
+        with unrecorded():
             widened = max(1.0, 1 / a.scale) if antialias and a.scale > 0 else 1.0
             n.affordable(f"its table for axis {axis}", a.out, math.ceil(2 * reach * widened), most=MOST_TAPS)
             indices, weights = taps(where, a, kernel, reach, antialias, exclude)
@@ -143,7 +143,7 @@ def scaled(size: int, scale: float) -> int:
     return int(np.floor(np.float32(size) * np.float32(scale)))
 
 
-def resize(n: Node, version: int) -> Value:
+def resize(n: OnnxNode, version: int) -> Value:
     x, mode = n[0], n.attr("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         n.refuse(f"mode {mode!r}")
@@ -152,7 +152,9 @@ def resize(n: Node, version: int) -> Value:
     if version < 11:  # as Upsample
         factors = _known(n, 1, "scales")
         sizes = [scaled(s, f) for s, f in zip(x.shape, factors, strict=True)]
-        return _each(n, x, [Axis(*a) for a in zip(x.shape, sizes, factors, strict=True)], mode, "asymmetric", "floor")
+        return _each(
+            n, x, [ResizedAxis(*a) for a in zip(x.shape, sizes, factors, strict=True)], mode, "asymmetric", "floor"
+        )
     transform = n.attr("coordinate_transformation_mode", "half_pixel")
     axes = [n.axis(a, x.rank) for a in n.ints("axes", range(x.rank))]
     roi = _known(n, 1, "roi") if transform == "tf_crop_and_resize" else []
@@ -161,21 +163,21 @@ def resize(n: Node, version: int) -> Value:
     factors, sizes = _targets(n, [x.shape[a] for a in axes])
     if len(factors) != len(axes) or len(sizes) != len(axes) or min(factors, default=1) <= 0:
         n.refuse(f"scales {factors} and sizes {sizes} for {len(axes)} axes")
-    result = [Axis(s, s, 1.0) for s in x.shape]
+    result = [ResizedAxis(s, s, 1.0) for s in x.shape]
     for i, axis in enumerate(axes):
         part = (roi[i], roi[len(axes) + i]) if roi else (0.0, 1.0)
-        result[axis] = Axis(x.shape[axis], sizes[i], factors[i], *part)
+        result[axis] = ResizedAxis(x.shape[axis], sizes[i], factors[i], *part)
     return _each(n, x, result, mode, transform)
 
 
-def _known(n: Node, i: int, what: str) -> list[float]:
+def _known(n: OnnxNode, i: int, what: str) -> list[float]:
     found = [float(v) for v in n.known(i, what).reshape(-1)] if n.has(i) else []
     if not all(map(math.isfinite, found)):
         n.refuse(f"{what} {found}")
     return found
 
 
-def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
+def _targets(n: OnnxNode, extents: Sequence[int]) -> tuple[list[float], list[int]]:
     """(scale, output extent) of every resized axis."""
     factors = _known(n, 2, "scales")
     if factors:
@@ -195,7 +197,7 @@ def _targets(n: Node, extents: Sequence[int]) -> tuple[list[float], list[int]]:
     return [scale] * len(sizes), [math.floor(scale * s + 0.5) for s in extents]
 
 
-def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, rounding: str = "") -> Value:
+def _each(n: OnnxNode, x: Value, axes: Sequence[ResizedAxis], mode: str, transform: str, rounding: str = "") -> Value:
     fill = n.number("extrapolation_value", 0.0)
     if mode == "linear" and dtypes.is_int(x.dtype) and not n.integer("antialias", 0):  # truncated, as in ONNX Runtime
         return cast_to(n, _each(n, cast_to(n, x, "f32"), axes, mode, transform, rounding), x.dtype)
@@ -204,7 +206,7 @@ def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, ro
             continue  # as in ONNX Runtime, which leaves a crop alone then, too
         if rounding and mode == "nearest":
             n.affordable(f"its table for axis {axis}", a.out)
-            with untraced():
+            with unrecorded():
                 where = places(n, a, transform)
             if a.scale < 1 and (where != np.floor(where)).any():
                 n.refuse("which pixel is the nearest when shrinking is open before opset 11; convert the model to 11")
@@ -215,17 +217,17 @@ def _each(n: Node, x: Value, axes: Sequence[Axis], mode: str, transform: str, ro
     return x
 
 
-def upsample(n: Node, version: int) -> Value:
+def upsample(n: OnnxNode, version: int) -> Value:
     """Upsample-7 has its scales as an attribute, Upsample-9 as an operand."""
     x, mode = n[0], n.attr("mode", "nearest")
     factors = [float(np.float32(s)) for s in n.attr("scales", ())] if version < 9 else _known(n, 1, "scales")
     if len(factors) != x.rank or not all(0 < f < math.inf for f in factors) or mode not in ("nearest", "linear"):
         n.refuse(f"mode {mode!r}, scales {factors} on {x.shape}")
-    axes = [Axis(s, scaled(s, f), f) for s, f in zip(x.shape, factors, strict=True)]
+    axes = [ResizedAxis(s, scaled(s, f), f) for s, f in zip(x.shape, factors, strict=True)]
     return _each(n, x, axes, mode, "asymmetric", "floor")
 
 
-def grid_sample(n: Node, version: int) -> Value:
+def grid_sample(n: OnnxNode, version: int) -> Value:
     """Before opset 20 the modes were called bilinear and bicubic."""
     mode = n.attr("mode", "linear")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)

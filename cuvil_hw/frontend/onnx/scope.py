@@ -5,30 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.onnx.node import Emitter, Value
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.onnx.node import OnnxEmitter, Value
+from cuvil_hw.frontend.shared.refusals import Refusals
 
 # Nodes that a model may grow to when its loops are unrolled and its functions expanded.
 MOST_NODES = 200_000
-
-
-class Refusals:
-    """Refusals by (operator, reason), in order of appearance."""
-
-    def __init__(self) -> None:
-        self._where: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, op: str, reason: str, where: str) -> None:
-        self._where.setdefault((op, reason), []).append(where)
-
-    def first(self) -> tuple[str, str] | None:
-        """(operator, reason) of the first one."""
-        return next(iter(self._where), None)
-
-    def check(self, name: str) -> None:
-        """Raise Unsupported when there are any."""
-        if self._where:
-            raise Unsupported([Refusal(op, why, len(at), tuple(at)) for (op, why), at in self._where.items()], name)
 
 
 class Budget:
@@ -50,7 +32,7 @@ class Scope:
     name: str
     values: dict[str, Value | None]
     versions: Mapping[str, int]
-    emitter: Emitter
+    emitter: OnnxEmitter
     refusals: Refusals
     budget: Budget
     max_trips: int | None = None

@@ -10,18 +10,18 @@ import numpy as np
 
 from cuvil_hw import ops as e
 from cuvil_hw.extent.size import broadcast, clamped, same
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value, decode
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value, decode
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice
 
 
-def axes_of(n: Node, version: int, since: int, operand: int = 1) -> tuple[int, ...] | None:
+def axes_of(n: OnnxNode, version: int, since: int, operand: int = 1) -> tuple[int, ...] | None:
     """The axes of Squeeze, Unsqueeze, Reduce…: an attribute before opset `since`, an operand after; None: not given."""
     if version < since:
         return None if n.attr("axes") is None else n.ints("axes")
     return n.known_ints(operand, "axes") if n.has(operand) else None
 
 
-def reshape(n: Node, version: int) -> Value:
+def reshape(n: OnnxNode, version: int) -> Value:
     x, target = n[0], list(n.known_ints(1, "the target shape's values"))
     if not n.integer("allowzero", 0):
         if any(t == 0 and i >= x.rank for i, t in enumerate(target)):
@@ -37,14 +37,14 @@ def reshape(n: Node, version: int) -> Value:
     return n.reshape(x, target)
 
 
-def flatten(n: Node, version: int) -> Value:
+def flatten(n: OnnxNode, version: int) -> Value:
     x = n[0]
     axis = n.integer("axis", 1)
     axis = axis if axis == x.rank else n.axis(axis, x.rank)
     return n.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def squeeze(n: Node, version: int) -> Value:
+def squeeze(n: OnnxNode, version: int) -> Value:
     x = n[0]
     given = axes_of(n, version, 13)
     axes = {i for i, s in enumerate(x.shape) if s == 1} if given is None else set(n.axes(given, x.rank))
@@ -53,7 +53,7 @@ def squeeze(n: Node, version: int) -> Value:
     return n.reshape(x, [s for i, s in enumerate(x.shape) if i not in axes])
 
 
-def unsqueeze(n: Node, version: int) -> Value:
+def unsqueeze(n: OnnxNode, version: int) -> Value:
     x = n[0]
     given = axes_of(n, version, 13) or ()
     axes = n.axes(given, x.rank + len(given))
@@ -63,11 +63,13 @@ def unsqueeze(n: Node, version: int) -> Value:
     return n.reshape(x, [1 if i in axes else next(rest) for i in range(x.rank + len(axes))])
 
 
-def transpose(n: Node, version: int) -> Value:
+def transpose(n: OnnxNode, version: int) -> Value:
     return n.transpose(n[0], n.ints("perm", tuple(reversed(range(n[0].rank)))))
 
 
-def cut(n: Node, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
+def cut(
+    n: OnnxNode, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None
+) -> Value:
     """A slice; x itself if the slice covers everything."""
     steps = tuple(steps or (1,) * x.rank)
     if same(tuple(sizes), x.shape) and all(s == 1 for s in steps):
@@ -76,7 +78,7 @@ def cut(n: Node, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: S
     return n.emit(Slice(starts, tuple(sizes), steps), x)
 
 
-def slice_(n: Node, version: int) -> Value:
+def slice_(n: OnnxNode, version: int) -> Value:
     x = n[0]
     if version < 10:
         starts, ends = n.ints("starts"), n.ints("ends")
@@ -95,7 +97,7 @@ def slice_(n: Node, version: int) -> Value:
     return cut(n, x, [t[0] for t in taken], [t[1] for t in taken], [t[2] for t in taken])
 
 
-def split(n: Node, version: int) -> tuple[Value, ...]:
+def split(n: OnnxNode, version: int) -> tuple[Value, ...]:
     x = n[0]
     axis, parts = n.axis(n.integer("axis", 0), x.rank), len(n.proto.output)
     sizes = n.ints("split") if version < 13 else n.known_ints(1, "split") if n.has(1) else ()
@@ -115,13 +117,13 @@ def split(n: Node, version: int) -> tuple[Value, ...]:
     return tuple(results)
 
 
-def concat(n: Node, version: int) -> Value:
+def concat(n: OnnxNode, version: int) -> Value:
     values = n.values
     axis = n.axis(n.integer("axis", 1), values[0].rank)
     return values[0] if len(values) == 1 else n.emit(Concat(axis), *values)
 
 
-def pad(n: Node, version: int) -> Value:
+def pad(n: OnnxNode, version: int) -> Value:
     x, mode = n[0], n.attr("mode", "constant")
     fill: float | int = n.number("value", 0.0) if version < 11 else 0
     if version < 11:
@@ -139,7 +141,7 @@ def pad(n: Node, version: int) -> Value:
     return pad_value(n, x, pads, mode, fill)
 
 
-def pad_value(n: Node, x: Value, pads: Sequence[int], mode: str = "constant", fill: float | int = 0) -> Value:
+def pad_value(n: OnnxNode, x: Value, pads: Sequence[int], mode: str = "constant", fill: float | int = 0) -> Value:
     """`pads` (begin…, end…); negative ones cut."""
     if len(pads) != 2 * x.rank:
         n.refuse(f"{len(pads)} pads for rank {x.rank}")
@@ -160,7 +162,7 @@ def pad_value(n: Node, x: Value, pads: Sequence[int], mode: str = "constant", fi
     return n.emit(Pad(grow, float(fill), mode), x)
 
 
-def _wrap(n: Node, x: Value, pads: Sequence[int]) -> Value:
+def _wrap(n: OnnxNode, x: Value, pads: Sequence[int]) -> Value:
     rank = x.rank
     for axis, (before, after) in enumerate(zip(pads[:rank], pads[rank:], strict=True)):
         size = x.shape[axis]
@@ -176,7 +178,7 @@ def _wrap(n: Node, x: Value, pads: Sequence[int]) -> Value:
     return x
 
 
-def expand(n: Node, version: int) -> Value:
+def expand(n: OnnxNode, version: int) -> Value:
     x, target = n[0], n.known_ints(1, "the target shape's values")
     try:
         return n.expand(x, broadcast(x.shape, target))
@@ -184,7 +186,7 @@ def expand(n: Node, version: int) -> Value:
         n.refuse(f"can't expand {x.shape} to {target}")
 
 
-def tile(n: Node, version: int) -> Value:
+def tile(n: OnnxNode, version: int) -> Value:
     x, repeats = n[0], n.known_ints(1, "repeats")
     if len(repeats) != x.rank:
         n.refuse(f"{len(repeats)} repeats for rank {x.rank}")
@@ -193,7 +195,7 @@ def tile(n: Node, version: int) -> Value:
     return n.reshape(wide, [r * s for r, s in zip(repeats, x.shape, strict=True)])
 
 
-def constant(n: Node, version: int) -> Value:
+def constant(n: OnnxNode, version: int) -> Value:
     tensor = n.attr("value")
     if tensor is not None:
         array, dtype = decode(tensor)
@@ -205,7 +207,7 @@ def constant(n: Node, version: int) -> Value:
     n.refuse("its value is sparse or text")
 
 
-def constant_of_shape(n: Node, version: int) -> Value:
+def constant_of_shape(n: OnnxNode, version: int) -> Value:
     shape = n.known_ints(0, "the shape's values")
     tensor = n.attr("value")
     array, dtype = decode(tensor) if tensor is not None else (np.zeros(1, np.float32), "f32")
@@ -216,16 +218,16 @@ def constant_of_shape(n: Node, version: int) -> Value:
     return n.expand(n.const(array.reshape(()), dtype), shape)
 
 
-def shape(n: Node, version: int) -> Value:
+def shape(n: OnnxNode, version: int) -> Value:
     start, end = n.integer("start", 0), n.attr("end")
     return n.const(n[0].shape[start : None if end is None else int(end)], "i64")
 
 
-def size(n: Node, version: int) -> Value:
+def size(n: OnnxNode, version: int) -> Value:
     return n.const(n[0].type.size, "i64")
 
 
-def gather(n: Node, version: int) -> Value:
+def gather(n: OnnxNode, version: int) -> Value:
     """Negative indices count from the end."""
     x, indices = n[0], n[1]
     axis = n.axis(n.integer("axis", 0), x.rank)
@@ -239,7 +241,7 @@ def gather(n: Node, version: int) -> Value:
     return n.emit(Gather(axis), x, indices)
 
 
-def depth_to_space(n: Node, version: int) -> Value:
+def depth_to_space(n: OnnxNode, version: int) -> Value:
     x, b, mode = n[0], n.integer("blocksize", 1), n.attr("mode", "DCR")
     if x.rank != 4 or b < 1 or x.shape[1] % (b * b) or mode not in ("DCR", "CRD"):
         n.refuse(f"blocksize {b}, mode {mode} on {x.shape}")
@@ -250,7 +252,7 @@ def depth_to_space(n: Node, version: int) -> Value:
     return n.reshape(y, (batch, c, h * b, w * b))
 
 
-def space_to_depth(n: Node, version: int) -> Value:
+def space_to_depth(n: OnnxNode, version: int) -> Value:
     x, b = n[0], n.integer("blocksize", 1)
     if x.rank != 4 or b < 1 or x.shape[2] % b or x.shape[3] % b:
         n.refuse(f"blocksize {b} on {x.shape}")
@@ -262,7 +264,7 @@ def space_to_depth(n: Node, version: int) -> Value:
     return n.reshape(y, (batch, c * b * b, h // b, w // b))
 
 
-def trilu(n: Node, version: int) -> Value:
+def trilu(n: OnnxNode, version: int) -> Value:
     x = n[0]
     if x.rank < 2:
         n.refuse(f"rank {x.rank}")
@@ -273,7 +275,7 @@ def trilu(n: Node, version: int) -> Value:
     return n.emit(e.Where(), n.expand(n.const(mask, "bool"), x.shape), x, n.like(0, x))
 
 
-def one_hot(n: Node, version: int) -> Value:
+def one_hot(n: OnnxNode, version: int) -> Value:
     indices, values = n[0], n[2]
     depth = int(n.known_scalar(1, "depth"))
     n.affordable("its table of positions", depth)

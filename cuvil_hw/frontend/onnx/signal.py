@@ -10,12 +10,12 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
-from cuvil_hw.frontend.onnx.node import Array, Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Array, Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import cut, pad_value
 from cuvil_hw.frontend.onnx.window import whole_window, window
 
 
-def power_mean(n: Node, x: Value, p: int, op: e.AvgPool) -> Value:
+def power_mean(n: OnnxNode, x: Value, p: int, op: e.AvgPool) -> Value:
     """(Σ |x|^p)^(1/p) under windows; `op` sums."""
     magnitude = n.emit(e.Abs(), x)
     if p == 1:
@@ -26,7 +26,7 @@ def power_mean(n: Node, x: Value, p: int, op: e.AvgPool) -> Value:
     return n.emit(e.Pow(), total, n.like(1 / p, total))
 
 
-def lp_pool(n: Node, version: int) -> Value:
+def lp_pool(n: OnnxNode, version: int) -> Value:
     x = n[0]
     if x.rank < 3:
         n.refuse(f"input {x.shape} has no spatial dimensions")
@@ -34,11 +34,11 @@ def lp_pool(n: Node, version: int) -> Value:
     return power_mean(n, x, n.integer("p", 2), e.AvgPool(win.kernel, win.strides, win.pads, win.dilations, divisor=1))
 
 
-def global_lp_pool(n: Node, version: int) -> Value:
+def global_lp_pool(n: OnnxNode, version: int) -> Value:
     return power_mean(n, n[0], n.integer("p", 2), e.AvgPool(*whole_window(n), divisor=1))
 
 
-def lp_normalization(n: Node, version: int) -> Value:
+def lp_normalization(n: OnnxNode, version: int) -> Value:
     """x divided by its norm along an axis; zero where that is zero."""
     x, p = n[0], n.integer("p", 2)
     axis = n.axis(n.integer("axis", -1), x.rank)
@@ -51,7 +51,7 @@ def lp_normalization(n: Node, version: int) -> Value:
     return n.binary(e.Div(), x, norm)
 
 
-def lrn(n: Node, version: int) -> Value:
+def lrn(n: OnnxNode, version: int) -> Value:
     """x / (bias + alpha / size · Σ x²)^beta, the sum over `size` neighbouring channels."""
     x, size = n[0], n.integer("size", 1)
     if x.rank < 2 or size < 1:
@@ -66,7 +66,7 @@ def lrn(n: Node, version: int) -> Value:
     return n.emit(e.Div(), x, n.emit(e.Pow(), base, n.like(n.number("beta", 0.75), x)))
 
 
-def conv_transpose(n: Node, version: int) -> Value:
+def conv_transpose(n: OnnxNode, version: int) -> Value:
     x, w = n[0], n[1]
     rank = x.rank - 2
     if rank < 1 or w.rank != x.rank:
@@ -102,7 +102,7 @@ def conv_transpose(n: Node, version: int) -> Value:
     return n.emit(op, x, w, n[2]) if n.has(2) else n.emit(op, x, w)
 
 
-def col2im(n: Node, version: int) -> Value:
+def col2im(n: OnnxNode, version: int) -> Value:
     """The sum of overlapping blocks: a transposed convolution by unit kernels."""
     x = n[0]
     image, block = n.known_ints(1, "the image's shape"), n.known_ints(2, "the block's shape")
@@ -125,7 +125,7 @@ def col2im(n: Node, version: int) -> Value:
     return n.emit(op, n.reshape(x, (*x.shape[:2], *counts)), n.const(units, x.dtype))
 
 
-def dft(n: Node, version: int) -> Value:
+def dft(n: OnnxNode, version: int) -> Value:
     """By products with matrices of cosines and sines; the last dimension is (real) or (real, imaginary)."""
     x = n[0]
     inverse, onesided = bool(n.integer("inverse", 0)), bool(n.integer("onesided", 0))
@@ -140,7 +140,7 @@ def dft(n: Node, version: int) -> Value:
     return transform(n, x, axis, length, inverse, onesided)
 
 
-def transform(n: Node, x: Value, axis: int, length: int, inverse: bool, onesided: bool) -> Value:
+def transform(n: OnnxNode, x: Value, axis: int, length: int, inverse: bool, onesided: bool) -> Value:
     if length < 1 or (onesided and not inverse and x.shape[-1] == 2):
         n.refuse(f"length {length}, onesided {onesided} of a complex signal")
     half = length // 2 + 1
@@ -177,7 +177,7 @@ def transform(n: Node, x: Value, axis: int, length: int, inverse: bool, onesided
     return n.transpose(y, [order.index(d) for d in range(x.rank)])
 
 
-def stft(n: Node, version: int) -> Value:
+def stft(n: OnnxNode, version: int) -> Value:
     """Frames of the signal, windowed, each transformed."""
     x, onesided = n[0], bool(n.integer("onesided", 1))
     step = int(n.known_scalar(1, "frame_step"))

@@ -15,7 +15,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw import ops as e
 from cuvil_hw.frontend.onnx.elementwise import cast_to
-from cuvil_hw.frontend.onnx.node import Node, Value, decode
+from cuvil_hw.frontend.onnx.node import OnnxNode, Value, decode
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 
@@ -116,7 +116,7 @@ class Forest:
         return max(steps, default=0)
 
 
-def walked(n: Node, x: Value, forest: Forest) -> Value:
+def walked(n: OnnxNode, x: Value, forest: Forest) -> Value:
     """Leaves reached, (N, T)."""
     try:
         depth = forest.depth()
@@ -131,7 +131,7 @@ def walked(n: Node, x: Value, forest: Forest) -> Value:
     return n.emit(e.TreeWalk(depth), x, *(n.const(np.asarray(c), d) for c, d in columns))
 
 
-def aggregated(n: Node, x: Value, forest: Forest, targets: int, how: str) -> Value:
+def aggregated(n: OnnxNode, x: Value, forest: Forest, targets: int, how: str) -> Value:
     """(N, targets): SUM, AVERAGE, MIN or MAX over the trees of the weights of the leaves reached."""
     if how not in AGGREGATES:
         n.refuse(f"aggregate_function {how!r}; one of {', '.join(AGGREGATES)} expected")
@@ -157,7 +157,7 @@ def aggregated(n: Node, x: Value, forest: Forest, targets: int, how: str) -> Val
     return n.emit(e.Div(), y, n.like(len(forest.roots), y)) if how == "AVERAGE" else y
 
 
-def features(n: Node) -> Value:
+def features(n: OnnxNode) -> Value:
     """The samples (N, F) in f32 or f64."""
     x = n[0]
     x = n.reshape(x, (1, x.shape[0])) if x.rank == 1 else x
@@ -168,7 +168,7 @@ def features(n: Node) -> Value:
     return x
 
 
-def numbers(n: Node, name: str) -> np.ndarray[Any, Any] | None:
+def numbers(n: OnnxNode, name: str) -> np.ndarray[Any, Any] | None:
     """An attribute of floats, or its form as a tensor."""
     tensor = n.attr(f"{name}_as_tensor")
     if tensor is not None:
@@ -177,7 +177,7 @@ def numbers(n: Node, name: str) -> np.ndarray[Any, Any] | None:
     return None if values is None else np.asarray(values, np.float32)
 
 
-def old_forest(n: Node, prefix: str, kind: str) -> Forest:
+def old_forest(n: OnnxNode, prefix: str, kind: str) -> Forest:
     """From the attributes of TreeEnsembleRegressor and TreeEnsembleClassifier; `prefix`: "target" or "class"."""
     container = dtypes.to_numpy(kind)
     forest = Forest(container)
@@ -222,7 +222,7 @@ def old_forest(n: Node, prefix: str, kind: str) -> Forest:
     return forest
 
 
-def regressor(n: Node, version: int) -> Value:
+def regressor(n: OnnxNode, version: int) -> Value:
     x, targets = features(n), n.integer("n_targets", 1)
     y = aggregated(n, x, old_forest(n, "target", x.dtype), targets, n.attr("aggregate_function", "SUM"))
     base = numbers(n, "base_values")
@@ -230,7 +230,7 @@ def regressor(n: Node, version: int) -> Value:
     return cast_to(n, transformed(n, y, n.attr("post_transform", "NONE")), "f32")
 
 
-def transformed(n: Node, y: Value, how: str) -> Value:
+def transformed(n: OnnxNode, y: Value, how: str) -> Value:
     """Scores to what `post_transform` asks for."""
     match how:
         case "NONE":
@@ -242,7 +242,7 @@ def transformed(n: Node, y: Value, how: str) -> Value:
     n.refuse(f"post_transform {how}")
 
 
-def labels(n: Node) -> np.ndarray[Any, Any]:
+def labels(n: OnnxNode) -> np.ndarray[Any, Any]:
     """The classes as integers."""
     for name in ("classlabels_int64s", "classlabels_ints"):
         if n.ints(name):
@@ -250,7 +250,7 @@ def labels(n: Node) -> np.ndarray[Any, Any]:
     n.refuse("its classes are named by text; give them as integers")
 
 
-def classifier(n: Node, version: int) -> tuple[Value, Value]:
+def classifier(n: OnnxNode, version: int) -> tuple[Value, Value]:
     """(label, scores). Two classes voted for by one score s: s > 0, or s > 1/2 where every weight is positive."""
     x, names, how = features(n), labels(n), n.attr("post_transform", "NONE")
     forest = old_forest(n, "class", x.dtype)
@@ -283,7 +283,9 @@ def always_voted(forest: Forest, targets: int) -> bool:
     return all(any(all((i, t) in voted for i in forest.below_root(r)) for r in forest.roots) for t in range(targets))
 
 
-def two_classes(n: Node, score: Value, names: np.ndarray[Any, Any], how: str, positive: bool) -> tuple[Value, Value]:
+def two_classes(
+    n: OnnxNode, score: Value, names: np.ndarray[Any, Any], how: str, positive: bool
+) -> tuple[Value, Value]:
     """Both classes' scores from one score (N, 1), as ONNX Runtime computes them."""
     above = n.reshape(n.emit(e.Greater(), score, n.like(0.5 if positive else 0.0, score)), (score.shape[0],))
     first, second = (n.expand(n.const(v, "i64"), above.shape) for v in names)
@@ -298,7 +300,7 @@ def two_classes(n: Node, score: Value, names: np.ndarray[Any, Any], how: str, po
     return label, cast_to(n, n.emit(e.Concat(1), opposite, score), "f32")
 
 
-def ensemble(n: Node, version: int) -> Value:
+def ensemble(n: OnnxNode, version: int) -> Value:
     """TreeEnsemble-5: nodes and leaves in lists of their own."""
     x, container = features(n), dtypes.to_numpy(features(n).dtype)
     forest = Forest(container)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.frontend.onnx.node import Converter, Node, Value
+from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import pad_value
 from cuvil_hw.ops.base import too_large
 from cuvil_hw.ops.nn import AvgPool, Conv, MaxPool
@@ -34,7 +34,7 @@ class Window:
         return self.dilations[d] * (self.kernel[d] - 1) + 1
 
 
-def window(n: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
+def window(n: OnnxNode, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
     """The node's window over an input of extents `spatial`."""
     rank = len(spatial)
     strides, dilations = n.ints("strides", (1,) * rank), n.ints("dilations", (1,) * rank)
@@ -93,11 +93,11 @@ def _touches(w: Window, spatial: Sequence[int]) -> bool:
     return True
 
 
-def conv(n: Node, version: int) -> Value:
+def conv(n: OnnxNode, version: int) -> Value:
     return conv_value(n, n[0], n[1], n.get(2))
 
 
-def conv_value(n: Node, x: Value, w: Value, b: Value | None, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
+def conv_value(n: OnnxNode, x: Value, w: Value, b: Value | None, x_zp: int = 0, w_zp: tuple[int, ...] = (0,)) -> Value:
     """x (N, C, *spatial), w (O, C/groups, *kernel). Integers accumulate in i32."""
     if x.rank < 3 or w.rank != x.rank:
         n.refuse(f"x {x.shape} and w {w.shape} need the same rank ≥ 3")
@@ -115,7 +115,7 @@ def conv_value(n: Node, x: Value, w: Value, b: Value | None, x_zp: int = 0, w_zp
     return n.emit(op, x, w, b) if b is not None else n.emit(op, x, w)
 
 
-def _pool_window(n: Node) -> tuple[Value, Window]:
+def _pool_window(n: OnnxNode) -> tuple[Value, Window]:
     x = n[0]
     if x.rank < 3:
         n.refuse(f"input {x.shape} has no spatial dimensions")
@@ -125,7 +125,7 @@ def _pool_window(n: Node) -> tuple[Value, Window]:
     return x, win
 
 
-def max_pool(n: Node, version: int) -> Sequence[Value]:
+def max_pool(n: OnnxNode, version: int) -> Sequence[Value]:
     x, win = _pool_window(n)
     if not _touches(win, x.shape[2:]):
         n.refuse("a window lies wholly in the padding")
@@ -136,7 +136,7 @@ def max_pool(n: Node, version: int) -> Sequence[Value]:
     return y, n.emit(MaxPoolPositions(win.kernel, win.strides, win.pads, win.dilations, by_columns), x)
 
 
-def average_pool(n: Node, version: int) -> Value:
+def average_pool(n: OnnxNode, version: int) -> Value:
     x, win = _pool_window(n)
     include = bool(n.integer("count_include_pad", 0))
     if not include and not _touches(win, x.shape[2:]):
@@ -144,7 +144,7 @@ def average_pool(n: Node, version: int) -> Value:
     return n.emit(AvgPool(win.kernel, win.strides, win.pads, win.dilations, include, win.extra), x)
 
 
-def whole_window(n: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def whole_window(n: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """kernel, strides, pads, dilations of a window over everything."""
     spatial = n[0].shape[2:]
     if not spatial or not all(spatial):
@@ -153,11 +153,11 @@ def whole_window(n: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
     return spatial, ones, (0,) * (2 * len(spatial)), ones
 
 
-def global_average_pool(n: Node, version: int) -> Value:
+def global_average_pool(n: OnnxNode, version: int) -> Value:
     return n.emit(AvgPool(*whole_window(n)), n[0])
 
 
-def global_max_pool(n: Node, version: int) -> Value:
+def global_max_pool(n: OnnxNode, version: int) -> Value:
     return n.emit(MaxPool(*whole_window(n)), n[0])
 
 

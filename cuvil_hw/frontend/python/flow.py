@@ -16,13 +16,13 @@ from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, raised_at, refuse, refuse_handler, where, wrong
-from cuvil_hw.frontend.python.values import NEVER, Choice, Cond, merged, select, settle, truth
+from cuvil_hw.frontend.python.values import NEVER, Cond, Phi, merged, select, settle, truth
 
 MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
 Later = Callable[[], Any]
 
 
-class Branch:
+class Decision:
     """A decision. `first` and `second` enter its sides and return whether the side can run at all."""
 
     def __init__(self, node: int) -> None:
@@ -56,8 +56,8 @@ class Branch:
         return tuple(merged(self.node, a, b) for a, b in zip(then, other, strict=True))
 
 
-def branch(test: Any) -> Branch:
-    return Branch(truth(test))
+def branch(test: Any) -> Decision:
+    return Decision(truth(test))
 
 
 # What Python's own operations raise; others are a fault of the trace, or are raised by `raise`.
@@ -281,7 +281,7 @@ class Trips:
         for exists, value in self.values:
             yield Item(self.going, exists, value)
 
-    def over(self, branch: Branch) -> bool:
+    def over(self, branch: Decision) -> bool:
         trace = current()
         if self.apart:
             return False
@@ -404,7 +404,7 @@ def result(value: Any) -> Any:
 
 
 __all__ = [
-    "Choice",
+    "Phi",
     "all_of",
     "and_",
     "any_of",

@@ -31,7 +31,7 @@ MAX_TRIPS = 32
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ResultValue:
     """One value of a result.
 
     `kind`: "tensor", "array", "scalar" (NumPy's) or "number" (Python's), which are output number `index` of the
@@ -55,7 +55,7 @@ class Traced:
     """
 
     program: Program
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ResultValue, ...]
     spec: Any
     errors: Mapping[str, type[Exception]]
     reads: Reads
@@ -101,7 +101,7 @@ def _label(path: Any) -> str:
 class _Record:
     """What the trace found out. (torch.export forgets what is set on a module meanwhile.)"""
 
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[ResultValue] = field(default_factory=list)
     spec: Any = None
     trace: Trace | None = None
     written: list[int] = field(default_factory=list)
@@ -153,11 +153,11 @@ class _Body(torch.nn.Module):
             if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
                 tensor, value = as_tensor(value), Array(as_tensor(value))
             if not isinstance(tensor, torch.Tensor):
-                self.record.leaves.append(Leaf("fixed", value=value))
+                self.record.leaves.append(ResultValue("fixed", value=value))
                 continue
             same = [i for i, x in enumerate(inputs) if x is tensor]
             given = same[0] if same and not (isinstance(value, Array) and value.scalar) else None
-            self.record.leaves.append(Leaf(_kind(value), len(outputs), given))
+            self.record.leaves.append(ResultValue(_kind(value), len(outputs), given))
             outputs.append(tensor.clone())
         return outputs
 
@@ -245,4 +245,14 @@ def _described(program: Program, body: _Body, trace: Trace, given: Arguments) ->
     return Traced(replace(program, calling=calling), leaves, body.record.spec, errors, trace.reads)
 
 
-__all__ = ["MAX_TRIPS", "Arguments", "Leaf", "Traced", "arguments", "call", "is_array", "is_tracing", "trace_function"]
+__all__ = [
+    "MAX_TRIPS",
+    "Arguments",
+    "ResultValue",
+    "Traced",
+    "arguments",
+    "call",
+    "is_array",
+    "is_tracing",
+    "trace_function",
+]

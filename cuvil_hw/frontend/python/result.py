@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from cuvil_hw.contract import signature
 from cuvil_hw.contract.device import Array
-from cuvil_hw.frontend.python.load import Arguments, Leaf, Traced, is_array
+from cuvil_hw.frontend.python.load import Arguments, ResultValue, Traced, is_array
 from cuvil_hw.ir.program import Program
 from cuvil_hw.runtime.inputs import to_tensor
 
@@ -26,7 +26,7 @@ def rebuilt(traced: Traced, outputs: Sequence[Any], arrays: Sequence[Any] | None
     return pytree.tree_unflatten([_leaf(leaf, outputs, dtypes, arrays) for leaf in traced.leaves], traced.spec)
 
 
-def _leaf(leaf: Leaf, outputs: Sequence[Any], dtypes: Sequence[str], arrays: Sequence[Any] | None) -> Any:
+def _leaf(leaf: ResultValue, outputs: Sequence[Any], dtypes: Sequence[str], arrays: Sequence[Any] | None) -> Any:
     if leaf.kind == "fixed":
         return leaf.value
     if leaf.given is not None and arrays is not None:
@@ -78,17 +78,17 @@ def _parameter(p: inspect.Parameter, bound: Mapping[str, Any], ports: Mapping[in
         raise _NotPlainError
     tree = _tree(bound[p.name], ports) if p.name in bound else None
     plain = p.default is None or isinstance(p.default, bool | int | float | str)
-    default = signature.Fixed(p.default) if plain and p.default is not p.empty else None
+    default = signature.FixedValue(p.default) if plain and p.default is not p.empty else None
     return signature.Parameter(p.name, _KINDS[p.kind], tree, default)
 
 
 def _tree(value: Any, ports: Mapping[int, str]) -> signature.Tree:
-    if isinstance(value, Leaf):
+    if isinstance(value, ResultValue):
         return signature.Leaf(f"out{value.index}") if value.kind != "fixed" else _tree(value.value, ports)
     if is_array(value):
         return signature.Leaf(ports[id(value)])
     if value is None or type(value) in (bool, int, float, str):
-        return signature.Fixed(value)
+        return signature.FixedValue(value)
     if type(value) is dict and all(isinstance(k, str | int) for k in value):
         return signature.Branch("dict", tuple(_tree(v, ports) for v in value.values()), tuple(value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -21,7 +21,7 @@ from cuvil_hw.frontend.python.source import is_library
 
 
 @dataclass
-class Check:
+class RuntimeCheck:
     """A check at run time: `ok` is a bool tensor without dimensions; if it is false, the call raises `error`."""
 
     ok: torch.Tensor
@@ -61,7 +61,7 @@ class Trace:
     conditions: Conditions = field(default_factory=Conditions)
     mask: int = TRUE
     assumed: int = TRUE
-    checks: list[Check] = field(default_factory=list)
+    checks: list[RuntimeCheck] = field(default_factory=list)
     frozen: dict[int, str] = field(default_factory=dict)
     outside: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     owned: dict[int, tuple[Any, int]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Trace:
         if node != TRUE:
             if error is not None and any(issubclass(error, types) for types in self.handled):
                 refuse_handler(message)
-            self.checks.append(Check(self.conditions.tensor(node), message, error))
+            self.checks.append(RuntimeCheck(self.conditions.tensor(node), message, error))
 
 
 class _Stack(threading.local):

@@ -29,7 +29,7 @@ UNSET, NEVER = _Mark("UNSET"), _Mark("NEVER")
 
 
 @dataclass
-class Choice:
+class Phi:
     """The content of a variable after a branch: `then` where `node` holds, else `other`. Resolved when it is read,
     since the condition may be known by then."""
 
@@ -56,7 +56,7 @@ def truth(value: Any, seen: dict[int, int] | None = None) -> int:
     share parts."""
     if isinstance(value, Cond):
         return value.node
-    if isinstance(value, Choice):
+    if isinstance(value, Phi):
         seen = {} if seen is None else seen
         if id(value) not in seen:
             sides = truth(value.then, seen), truth(value.other, seen)
@@ -99,7 +99,7 @@ def _flag(tensor: torch.Tensor) -> torch.Tensor:
 
 def settle(value: Any, name: str) -> Any:
     """The value of a variable under what is known here."""
-    if not isinstance(value, Choice):
+    if not isinstance(value, Phi):
         if value is UNSET:
             raise UnboundLocalError(f"{name} is read before it is assigned")
         return value
@@ -107,7 +107,7 @@ def settle(value: Any, name: str) -> Any:
 
 
 def _settle(value: Any, mask: int, name: str) -> Any:
-    if not isinstance(value, Choice):
+    if not isinstance(value, Phi):
         if value is UNSET:
             wrong(
                 f"{name!r} may have no value here: it is assigned on some ways only, and which is known at run time; "
@@ -132,7 +132,7 @@ def _settle(value: Any, mask: int, name: str) -> Any:
 def merged(node: int, then: Any, other: Any) -> Any:
     """A variable after a branch."""
     same_number = type(then) is type(other) and isinstance(then, bool | int | str) and then == other
-    return then if then is other or same_number else Choice(node, then, other)
+    return then if then is other or same_number else Phi(node, then, other)
 
 
 def select(node: int, then: Any, other: Any, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cuvil_hw.contract.calling import State
+from cuvil_hw.contract.calling import KeptState
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
 
@@ -28,7 +28,7 @@ def keep_state(program: Program, pairs: Mapping[str, str]) -> Program:
             raise CuvilError(f"state: input {input_name!r} and output {output!r} have different types: {types}")
     if len(set(pairs.values())) != len(pairs):
         raise CuvilError(f"state: an output is paired with two inputs: {dict(pairs)}")
-    states = tuple(State(i, o) for i, o in pairs.items())
+    states = tuple(KeptState(i, o) for i, o in pairs.items())
     calling = replace(program.calling, states=(*program.calling.states, *states))
     if all(name in calling.kept_outputs for name in outputs):
         raise CuvilError("state: every output is state, so that a call would give nothing; leave one out")

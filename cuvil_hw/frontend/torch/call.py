@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from cuvil_hw.contract.signature import Branch, Fixed, Leaf, Parameter, Scalar, Signature, Tree
+from cuvil_hw.contract.signature import Branch, FixedValue, Leaf, Parameter, Scalar, Signature, Tree
 from cuvil_hw.errors import CuvilError, InputError
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -108,7 +108,7 @@ def signature_of(
 
 def _stand_ins(leaves: Sequence[Tree]) -> list[Any]:
     """Leaves that constructors of the user's classes take."""
-    return [leaf.value if isinstance(leaf, Fixed) else torch.empty(0) for leaf in leaves]
+    return [leaf.value if isinstance(leaf, FixedValue) else torch.empty(0) for leaf in leaves]
 
 
 def _parameters(forward: Callable[..., Any] | None) -> list[inspect.Parameter]:
@@ -128,7 +128,9 @@ def _parameter(parameter: inspect.Parameter, tree: Tree | None) -> Parameter:
     kinds = {"POSITIONAL_ONLY": "positional", "KEYWORD_ONLY": "keyword"}
     default = parameter.default
     plain = default is not parameter.empty and isinstance(default, Scalar)
-    return Parameter(parameter.name, kinds.get(parameter.kind.name, "either"), tree, Fixed(default) if plain else None)
+    return Parameter(
+        parameter.name, kinds.get(parameter.kind.name, "either"), tree, FixedValue(default) if plain else None
+    )
 
 
 def _tree(spec: pytree.TreeSpec, leaves: Iterator[Tree], instance: Any) -> Tree:
@@ -150,7 +152,7 @@ def _tree(spec: pytree.TreeSpec, leaves: Iterator[Tree], instance: Any) -> Tree:
     if dataclasses.is_dataclass(instance) and not isinstance(instance, Mapping):  # fields that are None are no children
         found = dict(zip(keys, items, strict=True))
         keys = [f.name for f in dataclasses.fields(instance) if f.name in found or getattr(instance, f.name, 0) is None]
-        items = [found.get(key, Fixed(None)) for key in keys]
+        items = [found.get(key, FixedValue(None)) for key in keys]
     return Branch("object", tuple(items), tuple(keys), kind.__name__)
 
 

@@ -15,8 +15,9 @@ import torch
 import torch.fx
 from xdsl.ir import SSAValue
 
-from cuvil_hw.frontend.torch.aten.emitter import Refused, Value
-from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Number, Walk, arithmetic, fold, merged
+from cuvil_hw.frontend.shared.refusals import Refused
+from cuvil_hw.frontend.torch.aten.emitter import Value
+from cuvil_hw.frontend.torch.importer import CONTROL, POISON, Number, Walk, arithmetic, fold, merged
 from cuvil_hw.ops import (
     Add,
     Concat,

@@ -16,21 +16,22 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw.contract.calling import Calling, State, Write
-from cuvil_hw.contract.signature import Fixed, Leaf, Scalar, Tree
+from cuvil_hw.contract.calling import Calling, KeptState, Write
+from cuvil_hw.contract.signature import FixedValue, Leaf, Scalar, Tree
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python.modules import trace_loops
+from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, is_complex
 from cuvil_hw.frontend.torch.aten.composite import COMPOSITE, WITHOUT
-from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, Emitter, Refused, array_of, type_of_tensor
+from cuvil_hw.frontend.torch.aten.emitter import PACKED, TABLE, AtenEmitter, array_of, type_of_tensor
 from cuvil_hw.frontend.torch.attributes import attributes_kept, refuse_hidden_state
 from cuvil_hw.frontend.torch.call import example_call, paths_of, signature_of
 from cuvil_hw.frontend.torch.conversions import keep_types
 from cuvil_hw.frontend.torch.errors import called, quiet, raised_at, reason
 from cuvil_hw.frontend.torch.functional import functional
-from cuvil_hw.frontend.torch.graph import CONTROL, POISON, Walk, fake, live
+from cuvil_hw.frontend.torch.importer import CONTROL, POISON, Walk, fake, live
 from cuvil_hw.frontend.torch.packed import Packed
 from cuvil_hw.frontend.torch.positions import Positions
 from cuvil_hw.frontend.torch.sequences import Sequences
@@ -206,7 +207,7 @@ def to_program(
     arguments: list[Tree] = []
     ports: list[tuple[str, TensorType, torch.fx.Node]] = []
     initial: dict[str, torch.Tensor] = {}
-    walk = Walk(Emitter(Builder([], name), labels=labels), max_trips)
+    walk = Walk(AtenEmitter(Builder([], name), labels=labels), max_trips)
     for spec in exported.graph_signature.input_specs:
         node = nodes[spec.arg.name]
         kept = spec.kind in (InputKind.BUFFER, InputKind.PARAMETER) and spec.target in changed
@@ -258,8 +259,8 @@ def _fixed(arg: Any, walk: Walk) -> tuple[Any, Tree]:
     if not isinstance(arg, ConstantArgument) or not isinstance(arg.value, Scalar):
         value = getattr(arg, "value", None)
         walk.refusals.add(f"input {arg.name}", f"is a {type(value).__name__}, not a tensor or plain Python value", "")
-        return POISON, Fixed(None)
-    return arg.value, Fixed(arg.value)
+        return POISON, FixedValue(None)
+    return arg.value, FixedValue(arg.value)
 
 
 def _free(wanted: str, taken: Sequence[str]) -> str:
@@ -292,7 +293,7 @@ def _outputs(
     """(outputs, a leaf for each of the model's results, state and inputs written back). `ports`: of inputs, by node."""
     outputs: list[tuple[str, SSAValue]] = []
     leaves: list[Tree] = []
-    states: list[State] = []
+    states: list[KeptState] = []
     writes: list[Write] = []
     names = iter(_output_names(exported))
     holders = {s.target: s.arg.name for s in exported.graph_signature.input_specs if s.target is not None}
@@ -302,7 +303,7 @@ def _outputs(
         user = spec.kind == OutputKind.USER_OUTPUT
         name = next(names) if user else ""
         if user and isinstance(value, Scalar):
-            leaves.append(Fixed(value))
+            leaves.append(FixedValue(value))
             continue
         if spec.kind in _CHANGES:
             source = ports[holders[spec.target]]
@@ -331,7 +332,7 @@ def _outputs(
             leaves.append(Leaf(name))
         elif spec.kind in _CHANGES:
             array = array_of(initial[spec.target])
-            states.append(State(source, name, store.add(array, dtypes.from_numpy(array.dtype))))
+            states.append(KeptState(source, name, store.add(array, dtypes.from_numpy(array.dtype))))
         else:
             writes.append(Write(source, name))
     return outputs, leaves, Calling(tuple(states), (), tuple(writes))

@@ -23,8 +23,8 @@ from cuvil_hw.extent.constraint import Compare
 from cuvil_hw.extent.dim import LARGEST, Dim
 from cuvil_hw.extent.domain import Domain, Shape, Sizes, bind, concrete, solvable
 from cuvil_hw.extent.explore import Look
-from cuvil_hw.extent.polynomial import Expr, symbol, whole
-from cuvil_hw.extent.size import Guard, of, sized
+from cuvil_hw.extent.polynomial import Polynomial, symbol, whole
+from cuvil_hw.extent.size import Assumption, of, sized
 from cuvil_hw.extent.spec import Given, domain_of, shape_of
 from cuvil_hw.frontend.shared.open_model import OpenModel, refuse_state, symbolic_text
 from cuvil_hw.frontend.torch.call import example_call
@@ -40,11 +40,11 @@ _ABOUT_STRIDES = ("contiguous", "channels_last", "strides", "non_overlapping")
 
 
 @dataclass(frozen=True)
-class Trace:
+class Exported:
     """An exported program and what its symbols are called."""
 
     exported: ExportedProgram
-    symbols: Mapping[Any, Expr]
+    symbols: Mapping[Any, Polynomial]
 
 
 def open_torch(
@@ -115,7 +115,7 @@ def _of_examples(inputs: Mapping[str, Shape], examples: Mapping[str, torch.Tenso
 def _maker(weights: Mapping[str, torch.Tensor], title: str, forward: Any, max_trips: int | None) -> Make:
     """Programs at some sizes from a trace, with the extents named where that is wanted."""
 
-    def program(sizes: Sizes, source: Trace, named: bool = False) -> Program:
+    def program(sizes: Sizes, source: Exported, named: bool = False) -> Program:
         def number(e: Any) -> int:
             return expression(symint(e), source.symbols).value(sizes)
 
@@ -144,7 +144,7 @@ def _traced_again(
     return made
 
 
-def _named_extents(fake: torch.Tensor, symbols: Mapping[Any, Expr], sizes: Sizes) -> tuple[int, ...] | None:
+def _named_extents(fake: torch.Tensor, symbols: Mapping[Any, Polynomial], sizes: Sizes) -> tuple[int, ...] | None:
     try:
         named = [extent(e, symbols) for e in fake.shape]
     except Unfollowed:
@@ -197,7 +197,7 @@ def _export(
         if not isinstance(leaf, torch.Tensor):
             return None
         # torch never lets a size of 0 or 1 stand for others.
-        opened = [d for d, e in enumerate(next(leaves)) if isinstance(e, Expr) and leaf.shape[d] > 1]
+        opened = [d for d, e in enumerate(next(leaves)) if isinstance(e, Polynomial) and leaf.shape[d] > 1]
         return dict.fromkeys(opened, torch.export.Dim.AUTO) or None
 
     args, named = pytree.tree_unflatten(_examples(args, named, inputs, sizes), pytree.tree_structure((args, named)))
@@ -244,10 +244,10 @@ def _user_inputs(exported: ExportedProgram) -> dict[str, torch.Tensor]:
     return {n: fakes[n] for n in names if isinstance(fakes[n], torch.Tensor)}
 
 
-def _traced(exported: ExportedProgram, inputs: Mapping[str, Shape], sizes: Sizes) -> tuple[Trace, list[Guard]]:
+def _traced(exported: ExportedProgram, inputs: Mapping[str, Shape], sizes: Sizes) -> tuple[Exported, list[Assumption]]:
     """The trace with its symbols named as ours, and everything that it hangs on."""
-    symbols: dict[Any, Expr] = {}
-    placed: list[tuple[Any, Expr, str]] = []
+    symbols: dict[Any, Polynomial] = {}
+    placed: list[tuple[Any, Polynomial, str]] = []
     fakes = _user_inputs(exported)
     if set(fakes) != set(inputs):
         raise CuvilError(f"inputs are called {', '.join(fakes)} in the trace, {', '.join(inputs)} were expected")
@@ -257,43 +257,43 @@ def _traced(exported: ExportedProgram, inputs: Mapping[str, Shape], sizes: Sizes
             if getattr(found, "is_symbol", False):
                 symbols.setdefault(found, whole(wanted))
             placed.append((found, whole(wanted), f"input {name!r}, dimension {d}"))
-    guards = [_equal(found, wanted, where, symbols, sizes) for found, wanted, where in placed]
+    assumptions = [_equal(found, wanted, where, symbols, sizes) for found, wanted, where in placed]
     environment = next((t.fake_mode.shape_env for t in fakes.values() if t.fake_mode.shape_env), None)  # type: ignore[attr-defined]
     for found in list(symbols):
         bounds = exported.range_constraints.get(found)
         if bounds is not None:
             low, high = int(bounds.lower), (inf if bounds.upper > LARGEST else int(bounds.upper))
-            guards.append(Guard(Compare(">=", symbols[found], whole(low)), "torch tells 0, 1 and more apart"))
+            assumptions.append(Assumption(Compare(">=", symbols[found], whole(low)), "torch tells 0, 1 and more apart"))
             if high != inf:
-                guards.append(Guard(Compare("<=", symbols[found], whole(int(high))), "torch.export"))
+                assumptions.append(Assumption(Compare("<=", symbols[found], whole(int(high))), "torch.export"))
     for guard in environment.guards if environment is not None else ():
-        guards += _followed(guard, environment, symbols, sizes)
-    trivial = [g for g in guards if (g.rule.a - g.rule.b).constant is None]
-    return Trace(exported, symbols), trivial
+        assumptions += _followed(guard, environment, symbols, sizes)
+    trivial = [g for g in assumptions if (g.rule.a - g.rule.b).constant is None]
+    return Exported(exported, symbols), trivial
 
 
-def _equal(found: Any, wanted: Expr, where: str, symbols: Mapping[Any, Expr], sizes: Sizes) -> Guard:
+def _equal(found: Any, wanted: Polynomial, where: str, symbols: Mapping[Any, Polynomial], sizes: Sizes) -> Assumption:
     try:
-        return Guard(Compare("==", wanted, expression(found, symbols)), where)
+        return Assumption(Compare("==", wanted, expression(found, symbols)), where)
     except Unfollowed:
-        return Guard(Compare("==", wanted, whole(wanted.value(sizes))), where)
+        return Assumption(Compare("==", wanted, whole(wanted.value(sizes))), where)
 
 
-def _followed(guard: Any, environment: Any, symbols: Mapping[Any, Expr], sizes: Sizes) -> list[Guard]:
+def _followed(guard: Any, environment: Any, symbols: Mapping[Any, Polynomial], sizes: Sizes) -> list[Assumption]:
     place = getattr(guard, "sloc", None)
     if any(word in str(place) for word in _ABOUT_STRIDES):
         return []
     # Lines of torch's own say nothing to the user.
     where = str(getattr(place, "maybe_user_loc", None) or "").partition(" in ")[0]
     try:
-        return [Guard(r, where) for r in rules(environment.replace(guard.expr), symbols)]
+        return [Assumption(r, where) for r in rules(environment.replace(guard.expr), symbols)]
     except Unfollowed:
         # Nothing is known about other sizes than these: they are a region of their own.
         names = frozenset().union(*(e.symbols for e in symbols.values()))
-        return [Guard(Compare("==", symbol(n), whole(sizes[n])), where) for n in sorted(names)]
+        return [Assumption(Compare("==", symbol(n), whole(sizes[n])), where) for n in sorted(names)]
 
 
-def _output_extents(trace: Trace, sizes: Sizes) -> list[tuple[int, ...]]:
+def _output_extents(trace: Exported, sizes: Sizes) -> list[tuple[int, ...]]:
     """Extents of the model's tensor outputs, as torch knows them; what can't be followed as numbers."""
     exported = trace.exported
     fakes = {n.name: n.meta.get("val") for n in exported.graph.nodes}
@@ -307,23 +307,23 @@ def _output_extents(trace: Trace, sizes: Sizes) -> list[tuple[int, ...]]:
 
 
 def _look(
-    traced: tuple[Trace, list[Guard]], make: Make, inputs: Mapping[str, Shape], domain: Domain, sizes: Sizes
+    traced: tuple[Exported, list[Assumption]], make: Make, inputs: Mapping[str, Shape], domain: Domain, sizes: Sizes
 ) -> Look:
-    trace, guards = traced
+    trace, assumptions = traced
     program = make(sizes, trace, True)
     named = _output_extents(trace, sizes)
     shapes = named if len(named) == len(program.outputs) else [kind.shape for _, kind in program.outputs]
     outputs = tuple(
         (n, tuple(map(of, shape)), kind.dtype) for (n, kind), shape in zip(program.outputs, shapes, strict=True)
     )
-    return Look(sizes, tuple(guards), outputs, trace, symbolic_text(program, inputs, domain, sizes))
+    return Look(sizes, tuple(assumptions), outputs, trace, symbolic_text(program, inputs, domain, sizes))
 
 
 def _open_exported(
     exported: ExportedProgram, shapes: Given, constraints: Sequence[Any], name: str | None, max_trips: int | None
 ) -> OpenModel:
     own, dims = _own_shapes(exported)
-    hints = {n: tuple(0 if isinstance(e, Expr) else e for e in s) for n, s in own.items()}
+    hints = {n: tuple(0 if isinstance(e, Polynomial) else e for e in s) for n, s in own.items()}
     inputs = _renamed(own, hints, shapes)
     used = frozenset().union(*(whole(e).symbols for shape in inputs.values() for e in shape))
     domain = domain_of(shapes, constraints, [d for d in dims.values() if d.name in used])
@@ -333,9 +333,9 @@ def _open_exported(
     title = name or "model"
 
     def look(sizes: Sizes) -> Look:
-        trace, guards = _traced(_functional(exported), inputs, sizes)
+        trace, assumptions = _traced(_functional(exported), inputs, sizes)
         # torch itself runs a program that was exported for "2 and more" with a batch of 1, too.
-        kept = [g for g in guards if not (g.rule.op == ">=" and g.rule.b.constant == 2)]
+        kept = [g for g in assumptions if not (g.rule.op == ">=" and g.rule.b.constant == 2)]
         broken = next((g for g in kept if not g.rule.holds(sizes)), None)
         if broken is not None:
             raise CuvilError(f"the program was exported for {broken}; export it again for other sizes")
@@ -382,7 +382,7 @@ def _renamed(own: Mapping[str, Shape], hints: Mapping[str, tuple[int, ...]], sha
         extents: Any = value.items() if isinstance(value, Mapping) else enumerate(value)  # type: ignore[arg-type]
         opened = {d: e for d, e in extents if not isinstance(e, int)}
         for d in opened:
-            if not isinstance(d, int) or not 0 <= d < len(own[name]) or not isinstance(own[name][d], Expr):
+            if not isinstance(d, int) or not 0 <= d < len(own[name]) or not isinstance(own[name][d], Polynomial):
                 raise CuvilError(f"shapes[{name!r}]: axis {d} is not open in the exported program: {own[name]}")
         placed = shape_of(opened, hints[name], f"shapes[{name!r}]")
         both = enumerate(zip(placed, own[name], strict=True))

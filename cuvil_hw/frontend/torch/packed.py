@@ -21,7 +21,7 @@ from xdsl.ir import OpResult, SSAValue
 from cuvil_hw import ops
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
 from cuvil_hw.frontend.torch.aten.complex import held_types
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, from_data
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, from_data
 from cuvil_hw.ir import level1
 from cuvil_hw.types import TensorType
 
@@ -69,14 +69,14 @@ def unpacked(values: Any, use: Callable[[Packed], Any] = lambda p: p.full) -> An
     return values
 
 
-def is_mask(e: Emitter, value: Any) -> bool:
+def is_mask(e: AtenEmitter, value: Any) -> bool:
     """Whether an index is a mask that is computed."""
     if isinstance(value, Packed):
         return e.type(value.full).dtype == "bool"
     return isinstance(value, SSAValue) and e.type(value).dtype == "bool"
 
 
-def with_masks(e: Emitter, label: str, args: list[Any], made: Any) -> list[Any]:
+def with_masks(e: AtenEmitter, label: str, args: list[Any], made: Any) -> list[Any]:
     """The arguments; a constant mask whose count torch doesn't know is taken as a computed one."""
     selected = label == INDEX and isinstance(args[0], SSAValue | Packed) and any(map(from_data, made.shape))
     if not selected and not (label in PUT and isinstance(args[2], Packed)):
@@ -85,14 +85,14 @@ def with_masks(e: Emitter, label: str, args: list[Any], made: Any) -> list[Any]:
     return [args[0], masks, *args[2:]]
 
 
-def selects(e: Emitter, label: str, args: Sequence[Any]) -> bool:
+def selects(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
     """Whether a node selects by a computed mask."""
     if label in _SELECTS:
         return isinstance(args[label not in _POSITIONS], SSAValue | Packed)
     return label == INDEX and any(is_mask(e, i) for i in args[1])
 
 
-def select(e: Emitter, label: str, x: Any, chosen: Any = None) -> Packed:
+def select(e: AtenEmitter, label: str, x: Any, chosen: Any = None) -> Packed:
     """What is selected, of any of the three ways to say it. Raises Refused."""
     if label in _POSITIONS:
         return _positions(e, x)
@@ -112,28 +112,28 @@ def select(e: Emitter, label: str, x: Any, chosen: Any = None) -> Packed:
     return _rows(e, x, mask, axis)
 
 
-def _rows(e: Emitter, x: Value, mask: Value, axis: int) -> Packed:
+def _rows(e: AtenEmitter, x: Value, mask: Value, axis: int) -> Packed:
     """x selected by a mask of its axes from `axis` on."""
     shape, size = e.shape(x), e.type(mask).size
     full = e.reshape(x, (*shape[:axis], size, *shape[axis + len(e.shape(mask)) :]))
     return Packed(full, e.ssa(e.reshape(mask, (size,))), e.loc, axis)
 
 
-def _of_packed(e: Emitter, x: Packed, mask: Any, axis: int) -> Packed:
+def _of_packed(e: AtenEmitter, x: Packed, mask: Any, axis: int) -> Packed:
     """What is selected of selected rows: those that both masks let count."""
     if not isinstance(mask, Packed) or axis != 0 or x.axis != 0 or mask.axis != 0 or not same(mask.mask, x.mask):
         e.refuse("selects from what another mask selects; combine the masks with & first")
     return _rows(e, x.full, both(e, mask), 0)
 
 
-def both(e: Emitter, mask: Packed) -> Value:
+def both(e: AtenEmitter, mask: Packed) -> Value:
     """A mask of selected rows, false in all others."""
     shape = e.shape(mask.full)
     wide = e.broadcast(e.reshape(mask.mask, (shape[0], *[1] * (len(shape) - 1))), shape)
     return e.op(ops.LogicalAnd(), wide, mask.full)
 
 
-def _positions(e: Emitter, x: Any) -> Packed:
+def _positions(e: AtenEmitter, x: Any) -> Packed:
     """(elements, axes): where each element is, in order; those count that aren't zero."""
     if isinstance(x, Packed):
         e.refuse("asks where among the selected rows some are; use the mask of all rows")
@@ -141,7 +141,7 @@ def _positions(e: Emitter, x: Any) -> Packed:
     return Packed(torch.ones(shape).nonzero(), e.ssa(e.reshape(e.cast(x, "bool"), (prod(shape),))), e.loc)
 
 
-def count(e: Emitter, mask: SSAValue) -> SSAValue:
+def count(e: AtenEmitter, mask: SSAValue) -> SSAValue:
     return e.op(ops.ReduceSum((0,), False), e.cast(mask, "i64"))
 
 
@@ -157,19 +157,19 @@ def counted(number: SSAValue) -> SSAValue | None:
     return masks[-1] if kind_of.dtype == "bool" and kind_of.rank == 1 else None
 
 
-def filled(e: Emitter, packed: Packed, value: float | int | bool) -> Value:
+def filled(e: AtenEmitter, packed: Packed, value: float | int | bool) -> Value:
     """All rows, those that don't count being `value`. Constants stay as they are for 0: none of them harms."""
     kind = e.type(packed.full)
     mask = e.reshape(packed.mask, [n if d == packed.axis else 1 for d, n in enumerate(kind.shape)])
     return e.op(ops.Where(), e.broadcast(mask, kind.shape), packed.full, e.splat(value, kind))
 
 
-def inside(e: Emitter, packed: Packed) -> Value:
+def inside(e: AtenEmitter, packed: Packed) -> Value:
     """Selected indices, harmless ones elsewhere; constants, which come from nonzero, are harmless everywhere."""
     return packed.full if isinstance(packed.full, torch.Tensor) else filled(e, packed, 0)
 
 
-def data_axis(e: Emitter, made: torch.Tensor) -> int | None:
+def data_axis(e: AtenEmitter, made: torch.Tensor) -> int | None:
     """The axis of a node's result whose extent values decide; None where there is none. Raises Refused for several."""
     axes = [d for d, n in enumerate(made.shape) if from_data(n)]
     if len(axes) > 1:
@@ -177,21 +177,21 @@ def data_axis(e: Emitter, made: torch.Tensor) -> int | None:
     return axes[0] if axes else None
 
 
-def stand_in(e: Emitter, made: torch.Tensor, rows: int) -> torch.Tensor:
+def stand_in(e: AtenEmitter, made: torch.Tensor, rows: int) -> torch.Tensor:
     """A node's result with all rows in place of the unknown number of them, without data."""
     axis = data_axis(e, made)
     shape = [rows if d == axis else int(n) for d, n in enumerate(made.shape)]
     return torch.empty(shape, dtype=made.dtype, device="meta")
 
 
-def converted(e: Emitter, label: str, args: Sequence[Any], made: Any) -> Any:
+def converted(e: AtenEmitter, label: str, args: Sequence[Any], made: Any) -> Any:
     """What the op's converter makes of plain arguments. `made`: stand-ins of the results."""
     e.results = computed(label, held_types(made))
     converter: Callable[..., Any] = TABLE[label]
     return as_computed(e, converter(e, *operands(e, label, list(args), made)), made)
 
 
-def one_mask(e: Emitter, values: Sequence[Packed]) -> Packed:
+def one_mask(e: AtenEmitter, values: Sequence[Packed]) -> Packed:
     """The first of what one mask selects. Raises Refused where there are two masks."""
     if not all(same(p.mask, values[0].mask) for p in values):
         e.refuse("combines what two masks select, which may be different numbers of elements; use torch.where")

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from cuvil_hw.frontend.torch import packed_put, packed_reduce, packed_rows
-from cuvil_hw.frontend.torch.aten.emitter import Emitter
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter
 from cuvil_hw.frontend.torch.packed import PUT, REASON, Fold, count, packed_in, select, selects
 
 
-def takes_part(e: Emitter, label: str, args: Sequence[Any]) -> bool:
+def takes_part(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
     """Whether a node makes, or takes, what a computed mask selects."""
     return bool(packed_in(args)) or selects(e, label, args) or packed_rows.sized(e, label, args) is not None
 
 
-def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any, fold: Fold) -> Any:
+def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold: Fold) -> Any:
     """The node's result. `made`: fake tensors of it. Raises Refused."""
     label, first = str(target), args[0]
     if selects(e, label, args):

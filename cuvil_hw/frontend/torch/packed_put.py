@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import ops
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axis_of
 from cuvil_hw.frontend.torch.aten.shape import joined, part
 from cuvil_hw.frontend.torch.packed import (
     PUT,
@@ -31,7 +31,7 @@ SCATTERS = ("aten.scatter_add.default", "aten.index_add.default")
 _TWO = "assigns to one mask's elements what another selects; use one mask for both, or torch.where"
 
 
-def put(e: Emitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Any:
+def put(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Any:
     """x[indices] = values, or += where they accumulate."""
     x, indices, values, accumulate = args
     given = [i for i in indices if i is not None]
@@ -44,7 +44,7 @@ def put(e: Emitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Any:
     return _at_positions(e, x, indices, values, accumulate, made)
 
 
-def _by_mask(e: Emitter, x: Value, mask: Value, axis: int, values: Packed, accumulate: bool) -> Value:
+def _by_mask(e: AtenEmitter, x: Value, mask: Value, axis: int, values: Packed, accumulate: bool) -> Value:
     """x[mask] = what the same mask selected."""
     shape, extents = e.shape(x), e.shape(mask)
     if not same(e.ssa(e.reshape(mask, (e.type(mask).size,))), values.mask):
@@ -61,7 +61,7 @@ def _by_mask(e: Emitter, x: Value, mask: Value, axis: int, values: Packed, accum
 
 
 def _within_rows(
-    e: Emitter, label: str, x: Packed, indices: Sequence[Any], values: Any, accumulate: bool, made: torch.Tensor
+    e: AtenEmitter, label: str, x: Packed, indices: Sequence[Any], values: Any, accumulate: bool, made: torch.Tensor
 ) -> Packed:
     """A write into selected rows: by a mask of theirs, or at places that are the same in each."""
     mask, axis = next((i, axis) for axis, i in enumerate(indices) if i is not None)
@@ -86,7 +86,7 @@ def _within_rows(
 
 
 def _at_positions(
-    e: Emitter, x: Value, indices: Sequence[Any], values: Any, accumulate: bool, made: torch.Tensor
+    e: AtenEmitter, x: Value, indices: Sequence[Any], values: Any, accumulate: bool, made: torch.Tensor
 ) -> Value:
     """Selected positions take selected values. What doesn't count adds 0, or goes into an element behind the last."""
     chosen = packed_in(list(indices))
@@ -125,7 +125,7 @@ def _at_positions(
     return part(e, written, first, 0, e.shape(x)[first])
 
 
-def _all(e: Emitter, indices: Sequence[Any], n: int) -> list[Any]:
+def _all(e: AtenEmitter, indices: Sequence[Any], n: int) -> list[Any]:
     """Indices of all rows; one that is the same for all is repeated."""
     return [
         inside(e, i) if isinstance(i, Packed) else i if i is None else e.broadcast(e.reshape(i, (1,)), (n,))
@@ -133,7 +133,7 @@ def _all(e: Emitter, indices: Sequence[Any], n: int) -> list[Any]:
     ]
 
 
-def _or_spare(e: Emitter, at: Value, rows: Packed, extent: int) -> Value:
+def _or_spare(e: AtenEmitter, at: Value, rows: Packed, extent: int) -> Value:
     """Positions counted from the start; those that don't count are `extent`, behind the last."""
     at = e.cast(at, "i64")
     kind = e.type(at)
@@ -143,7 +143,7 @@ def _or_spare(e: Emitter, at: Value, rows: Packed, extent: int) -> Value:
     return e.op(ops.Where(), e.broadcast(rows.mask, kind.shape), at, e.splat(extent, kind))
 
 
-def _regular(e: Emitter, values: Value, axis: int, at: torch.Tensor, extent: int) -> Value | None:
+def _regular(e: AtenEmitter, values: Value, axis: int, at: torch.Tensor, extent: int) -> Value | None:
     """Sums of `values` by position where each position occurs as often as any: no search for what belongs to it.
     Token numbers of routed experts are so, one for each of a token's choices."""
     counts = torch.bincount(at, minlength=extent)
@@ -154,7 +154,7 @@ def _regular(e: Emitter, values: Value, axis: int, at: torch.Tensor, extent: int
     return e.op(rd.ReduceSum((axis + 1,), False), e.op(Gather(axis), values, order))
 
 
-def scatter(e: Emitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value:
+def scatter(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value:
     """x with selected values added along an axis."""
     x, dim, at, values = args[:4]
     if isinstance(x, Packed) or not isinstance(at, Packed) or not isinstance(values, Packed):

@@ -10,7 +10,7 @@ import torch
 
 from cuvil_hw import dtypes, ops
 from cuvil_hw.frontend.torch.aten.complex import held_types
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axes_of, axis_of
 from cuvil_hw.frontend.torch.packed import (
     SCALAR,
     Packed,
@@ -36,7 +36,7 @@ _SOFTMAX = ("aten.softmax.int", "aten._softmax.default", "aten.log_softmax.int",
 _CONTRACTIONS = ("aten.mm.default", "aten.matmul.default")
 
 
-def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any) -> Any:
+def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any) -> Any:
     """The node's result; None where it doesn't reduce over the rows, or not in a way that is known."""
     label, x = str(target), args[0]
     if not isinstance(x, Packed):
@@ -60,7 +60,7 @@ def _axes(target: torch._ops.OpOverload[Any, Any], args: Sequence[Any], rank: in
     return axes_of(named.get("dim"), rank)
 
 
-def _reduced(e: Emitter, target: Any, x: Packed, made: Any, args: Sequence[Any]) -> Any:
+def _reduced(e: AtenEmitter, target: Any, x: Packed, made: Any, args: Sequence[Any]) -> Any:
     label, kind = str(target), e.type(x.full)
     fakes = made[0] if isinstance(made, list | tuple) else made
 
@@ -83,7 +83,7 @@ def _reduced(e: Emitter, target: Any, x: Packed, made: Any, args: Sequence[Any])
     return result(0)
 
 
-def _mean(e: Emitter, target: Any, x: Packed, made: torch.Tensor, args: Sequence[Any]) -> Value:
+def _mean(e: AtenEmitter, target: Any, x: Packed, made: torch.Tensor, args: Sequence[Any]) -> Value:
     """Summed and divided in the type that the result's arithmetic is done in: a sum may leave the range of f16."""
     label, kind, dtype = str(target), e.type(x.full), held_types(made)[0].dtype
     work = dtypes.record(dtype).work
@@ -105,7 +105,7 @@ def _end(dtype: str, end: int) -> float | int | bool:
     return dtypes.int_range(dtype)[0 if end < 0 else 1]
 
 
-def _contracted(e: Emitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value | None:
+def _contracted(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value | None:
     """A product that sums over the rows of both."""
     a, b = args[:2]
     if not isinstance(a, Packed) or not isinstance(b, Packed):

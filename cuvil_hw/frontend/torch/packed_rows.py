@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import ops
 from cuvil_hw.frontend.torch.aten.complex import held_types
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, axis_of
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, axis_of
 from cuvil_hw.frontend.torch.packed import (
     INDEX,
     REASON,
@@ -74,7 +74,7 @@ _SELECT = _names("select.int select_copy.int")
 _CATS = _names("cat concat concatenate")
 
 
-def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any, fold: Fold) -> Any:
+def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold: Fold) -> Any:
     """The node's result, packed where it has rows. Raises Refused."""
     label, values = str(target), packed_in(args)
     named = {a.name: v for a, v in zip(_schema(target), args, strict=False)}
@@ -105,14 +105,14 @@ def convert(e: Emitter, target: Any, args: Sequence[Any], made: Any, fold: Fold)
     return _packed(e, result, rows, fakes)
 
 
-def sized(e: Emitter, label: str, args: Sequence[Any]) -> SSAValue | None:
+def sized(e: AtenEmitter, label: str, args: Sequence[Any]) -> SSAValue | None:
     """The mask whose count is an extent of the tensor that a node makes; None where there is none."""
     sizes = args[0] if label in _MADE and isinstance(args[0], list) else args[1] if label in _MADE else []
     masks = [counted(n) for n in sizes if isinstance(n, SSAValue)]
     return masks[0] if len(masks) == 1 else None
 
 
-def make(e: Emitter, label: str, args: Sequence[Any], made: torch.Tensor, mask: SSAValue) -> Packed:
+def make(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor, mask: SSAValue) -> Packed:
     """A tensor as long as what a mask selects."""
     axis = data_axis(e, made)
     if axis is None:
@@ -136,12 +136,12 @@ def _computed(values: Any) -> bool:
     return isinstance(values, SSAValue)
 
 
-def _packed(e: Emitter, value: Any, rows: Packed, made: torch.Tensor) -> Any:
+def _packed(e: AtenEmitter, value: Any, rows: Packed, made: torch.Tensor) -> Any:
     axis = data_axis(e, made)
     return value if value is None or axis is None else Packed(value, rows.mask, rows.loc, axis)
 
 
-def _apart(e: Emitter, target: Any, label: str, args: Sequence[Any], named: dict[str, Any], made: Any) -> bool:
+def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: dict[str, Any], made: Any) -> bool:
     """Whether the node keeps rows apart. Raises Refused with the reason where there is more to say."""
     first = args[0]
     values = packed_in(args)
@@ -179,7 +179,7 @@ def _apart(e: Emitter, target: Any, label: str, args: Sequence[Any], named: dict
     return all(isinstance(d, int) and axis_of(d, rank) != axis for d in given) and bool(given)
 
 
-def _aligned(e: Emitter, args: Sequence[Any], values: Sequence[Packed], made: Any) -> bool:
+def _aligned(e: AtenEmitter, args: Sequence[Any], values: Sequence[Packed], made: Any) -> bool:
     """Whether broadcasting leaves the rows where they are."""
     results = made if isinstance(made, list | tuple) else [made]
     behind = {p.axis - len(e.shape(p.full)) for p in values}
@@ -202,7 +202,7 @@ def _looks_up(x: Any, indices: Sequence[Any]) -> bool:
     return not packed_in(given) and len(given) == 1 and (len(indices) <= x.axis or indices[x.axis] is None)
 
 
-def _left(e: Emitter, label: str, args: Sequence[Any]) -> bool:
+def _left(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
     """Whether a product's rows are the selected ones, or its samples."""
     others = list(args[1:]) if label != "aten.addmm.default" else [args[0], *args[2:]]
     x = args[1] if label == "aten.addmm.default" else args[0]
@@ -227,7 +227,7 @@ def _left(e: Emitter, label: str, args: Sequence[Any]) -> bool:
     return label != "aten.bmm.default" or x.axis == 1
 
 
-def _viewed(e: Emitter, rows: Packed, made: torch.Tensor) -> Packed:
+def _viewed(e: AtenEmitter, rows: Packed, made: torch.Tensor) -> Packed:
     """The rows in another shape: other axes change, or join that of the rows, which then are as many times more."""
     shape, axis = e.shape(rows.full), data_axis(e, made)
     if axis is None:
@@ -245,7 +245,7 @@ def _viewed(e: Emitter, rows: Packed, made: torch.Tensor) -> Packed:
     return Packed(e.reshape(rows.full, sizes), e.ssa(e.reshape(mask, (prod(times),))), rows.loc, axis)
 
 
-def _joined(e: Emitter, args: Sequence[Any], made: torch.Tensor) -> Packed | None:
+def _joined(e: AtenEmitter, args: Sequence[Any], made: torch.Tensor) -> Packed | None:
     """Rows one after the other; None where they are joined side by side."""
     parts = list(args[0])
     axis = axis_of(args[1], made.ndim)
@@ -259,7 +259,7 @@ def _joined(e: Emitter, args: Sequence[Any], made: torch.Tensor) -> Packed | Non
     return Packed(full, e.op(ops.Concat(0), *masks), loc, axis)
 
 
-def _nth(e: Emitter, rows: Packed, n: Any, made: torch.Tensor) -> Value:
+def _nth(e: AtenEmitter, rows: Packed, n: Any, made: torch.Tensor) -> Value:
     """The n-th selected row, or the n-th from behind; a call in which there is none raises."""
     if not isinstance(n, int):
         e.refuse(REASON)

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from cuvil_hw import dtypes
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, Value, axis_of, dtype_name
+from cuvil_hw.frontend.shared.refusals import Refused
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, axis_of, dtype_name
 from cuvil_hw.ops.elementwise import Clamp
 from cuvil_hw.ops.integer import Dequantize, Quantize
 
@@ -40,7 +41,9 @@ def parameters(scale: Any, zero: Any) -> tuple[tuple[float, ...], tuple[int, ...
     return tuple(scales.tolist()), tuple(int(z) for z in (zeros[:1] if equal else zeros))
 
 
-def quantized(e: Emitter, x: Value, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype, axis: int) -> Value:
+def quantized(
+    e: AtenEmitter, x: Value, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype, axis: int
+) -> Value:
     scales, zeros = parameters(scale, zero)
     lo, hi = (int(numbers(v, "range")[0]) for v in (low, high))
     name = dtype_name(dtype)
@@ -58,30 +61,37 @@ def _of_width(name: str) -> list[str]:
     return [f"{name[0]}{bits}" for bits in range(width[1], 1, -1)]
 
 
-def dequantized(e: Emitter, q: Value, scale: Any, zero: Any, axis: int, out_dtype: torch.dtype | None) -> Value:
+def dequantized(e: AtenEmitter, q: Value, scale: Any, zero: Any, axis: int, out_dtype: torch.dtype | None) -> Value:
     scales, zeros = parameters(scale, zero)
     x: Value = e.op(Dequantize(scales, zeros, axis), q)
     return e.cast(x, dtype_name(out_dtype)) if out_dtype is not None else x
 
 
-def quantize_tensor(e: Emitter, x: Value, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype) -> Value:
+def quantize_tensor(e: AtenEmitter, x: Value, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype) -> Value:
     return quantized(e, x, scale, zero, low, high, dtype, min(1, max(len(e.shape(x)) - 1, 0)))
 
 
 def dequantize_tensor(
-    e: Emitter, q: Value, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype, out: torch.dtype | None = None
+    e: AtenEmitter,
+    q: Value,
+    scale: Any,
+    zero: Any,
+    low: Any,
+    high: Any,
+    dtype: torch.dtype,
+    out: torch.dtype | None = None,
 ) -> Value:
     return dequantized(e, q, scale, zero, min(1, max(len(e.shape(q)) - 1, 0)), out)
 
 
 def quantize_channel(
-    e: Emitter, x: Value, scale: Any, zero: Any, axis: int, low: Any, high: Any, dtype: torch.dtype
+    e: AtenEmitter, x: Value, scale: Any, zero: Any, axis: int, low: Any, high: Any, dtype: torch.dtype
 ) -> Value:
     return quantized(e, x, scale, zero, low, high, dtype, axis_of(axis, len(e.shape(x))))
 
 
 def dequantize_channel(
-    e: Emitter,
+    e: AtenEmitter,
     q: Value,
     scale: Any,
     zero: Any,

@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.torch.errors import reason
-from cuvil_hw.frontend.torch.graph import location
+from cuvil_hw.frontend.torch.importer import location
 
 Number = Callable[[Any], int]
 Extents = Callable[[torch.Tensor], "tuple[int, ...] | None"]

@@ -16,9 +16,9 @@ from sympy.core.relational import Relational
 from torch.utils._sympy import functions as torch_sympy
 
 from cuvil_hw.extent.constraint import OPPOSITE, Compare
-from cuvil_hw.extent.polynomial import Expr, Whole, whole
+from cuvil_hw.extent.polynomial import Polynomial, Whole, whole
 
-Symbols = Mapping[Any, Expr]  # sympy symbol → ours
+Symbols = Mapping[Any, Polynomial]  # sympy symbol → ours
 _RELATIONS = {
     sympy.Eq: "==", sympy.Ne: "!=", sympy.Lt: "<", sympy.Le: "<=", sympy.Gt: ">", sympy.Ge: ">=",
 }  # fmt: skip
@@ -35,7 +35,7 @@ def symint(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value
 
 
-def expression(value: Any, symbols: Symbols) -> Expr:
+def expression(value: Any, symbols: Symbols) -> Polynomial:
     """Raises Unfollowed."""
     if isinstance(value, int | sympy.Integer):
         return whole(int(value))

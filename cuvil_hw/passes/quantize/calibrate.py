@@ -36,7 +36,7 @@ KEPT = 64  # samples on which the quantized program is tried
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ObservedRange:
     """The observed values of one tensor over all samples. `counts`: a histogram of magnitudes over [0, absmax], equal
     bins."""
 
@@ -97,7 +97,7 @@ class Statistics:
 
     program: str
     samples: int
-    ranges: Mapping[int, Range]
+    ranges: Mapping[int, ObservedRange]
     kept: tuple[Sequence[Array], ...] = field(default=(), compare=False, repr=False)
     doubts: tuple[str, ...] = field(default=(), compare=False)
 
@@ -115,7 +115,7 @@ class Statistics:
             if data["version"] != VERSION:
                 raise CuvilError(f"{path}: statistics of format {data['version']}, this version reads {VERSION}")
             ranges = {
-                int(k): Range(float(r["lo"]), float(r["hi"]), tuple(int(c) for c in r["counts"]))
+                int(k): ObservedRange(float(r["lo"]), float(r["hi"]), tuple(int(c) for c in r["counts"]))
                 for k, r in data["ranges"].items()
             }
             return Statistics(str(data["program"]), int(data["samples"]), ranges)
@@ -153,7 +153,7 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
     used = list(islice(each(samples, [t for _, t in program.given], [n for n, _ in program.given]), limit))
     if not used:
         raise InputError("calibration data is empty: give at least one sample")
-    run, masked, scale = Values(program), scores(program), Scale(program)
+    run, masked, scale = FloatValues(program), scores(program), Scale(program)
     for seen in run.one_after_another(used):
         for value, array in seen.items():
             if value.owner in masked:  # -infinity is what a mask has
@@ -174,7 +174,7 @@ def collect(program: Program, samples: Any, limit: int = 512, histograms: bool =
             if top > 0:  # np.histogram leaves out what lies beyond
                 counts[value] += np.histogram(np.abs(array), BINS, (0.0, top))[0]
     number = numbered(program)
-    ranges = {number[v]: Range(lows[v], highs[v], tuple(int(c) for c in counts[v])) for v in lows}
+    ranges = {number[v]: ObservedRange(lows[v], highs[v], tuple(int(c) for c in counts[v])) for v in lows}
     return Statistics(digest(program), len(used), ranges, tuple(used[:KEPT]), scale.doubts())
 
 
@@ -210,10 +210,10 @@ def without_data(program: Program) -> Statistics:
     """Empty statistics, for schemes whose grid doesn't depend on data."""
     floats = [(v, n) for v, n in numbered(program).items() if dtypes.is_float(level1.type_of(v).dtype)]
     computed = [n for v, n in floats if not isinstance(v.owner, level1.ConstOp)]
-    return Statistics(digest(program), 0, {n: Range(0.0, 0.0, ()) for n in computed})
+    return Statistics(digest(program), 0, {n: ObservedRange(0.0, 0.0, ()) for n in computed})
 
 
-class Values:
+class FloatValues:
     """Computes all float values of a program except constants, one sample at a time."""
 
     def __init__(self, program: Program) -> None:

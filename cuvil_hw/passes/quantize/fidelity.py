@@ -20,7 +20,7 @@ from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import evaluate
 from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.passes.pipeline import INTEGER, run_pipeline
-from cuvil_hw.passes.quantize.calibrate import Statistics, Values, numbered
+from cuvil_hw.passes.quantize.calibrate import FloatValues, Statistics, numbered
 from cuvil_hw.passes.quantize.ptq import Placed
 from cuvil_hw.runtime.evaluation import POOR_DB, Noise, Reference, is_scores, lost
 
@@ -41,7 +41,7 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
         return {}
     tapped, grids = _tapped(placed)
     run_pipeline(tapped, INTEGER)
-    floats, integers = Values(program), Values(tapped)
+    floats, integers = FloatValues(program), FloatValues(tapped)
     value_of = {number: value for value, number in numbered(program).items()}
     end = program.block.last_op
     ends = list(end.operands) if end is not None else []
@@ -75,7 +75,7 @@ def fidelity(program: Program, placed: Placed, stats: Statistics, label: str) ->
 
 def float_model(program: Program) -> Reference:
     """A function that evaluates a float program on samples, one after another; for `Executable.evaluate`."""
-    values, kept = Values(program), program.calling.kept_outputs
+    values, kept = FloatValues(program), program.calling.kept_outputs
     names = [name for name, _ in program.outputs]
 
     def run(samples: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:

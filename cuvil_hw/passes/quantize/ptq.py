@@ -40,10 +40,10 @@ from cuvil_hw.passes.edit import (
     static_array,
     users,
 )
+from cuvil_hw.passes.lookup_tables import MAX_BITS, costs_nothing, fits
 from cuvil_hw.passes.move import is_monotone, keeps_range
-from cuvil_hw.passes.quantize.calibrate import Range, Statistics, digest, numbered
+from cuvil_hw.passes.quantize.calibrate import ObservedRange, Statistics, digest, numbered
 from cuvil_hw.passes.quantize.scores import scores
-from cuvil_hw.passes.table import MAX_BITS, costs_nothing, fits
 from cuvil_hw.target.schemes import Fixed, Grid, Int8, Scheme
 
 BIAS_LIMIT = 2.0**30  # a bias beyond this many steps makes the weight scale larger
@@ -167,7 +167,7 @@ class _Placement:
 
     program: Program
     scheme: Scheme
-    ranges: dict[SSAValue, Range]
+    ranges: dict[SSAValue, ObservedRange]
     tables: dict[Operation, SSAValue]
     floats: frozenset[Operation]
     taps: dict[SSAValue, tuple[SSAValue, Grid]] = field(default_factory=dict)

@@ -83,7 +83,7 @@ def requantize(
     span = max(abs(end - output_zp) for end in dtypes.int_range(dtype)) + 1
     reach = max(abs(low), abs(high))
     dead = DEAD if rounding in NEAREST else Fraction(0)
-    channels = [Channel.of(r, o, reach, span, dead) for r, o in zip(*known, strict=True)]
+    channels = [ChannelMap.of(r, o, reach, span, dead) for r, o in zip(*known, strict=True)]
     plain = Rescale((0,), (1,), dtype, input_zp, output_zp, axis, rounding)
     if rounding == "sign":
         signs = [c.threshold(reach) for c in channels]
@@ -120,7 +120,7 @@ def refused(layer: str, reason: str) -> Unsupported:
 
 
 @dataclass(frozen=True)
-class Channel:
+class ChannelMap:
     """x · ratio + offset for |x| ≤ reach; beyond ±span it saturates. `meant`: as of Exact, of both."""
 
     ratio: Fraction
@@ -130,17 +130,17 @@ class Channel:
     meant: bool
 
     @staticmethod
-    def of(ratio: Exact, offset: Exact, reach: int, span: int, dead: Fraction) -> Channel:
+    def of(ratio: Exact, offset: Exact, reach: int, span: int, dead: Fraction) -> ChannelMap:
         """With numbers no larger than matter: of whole x ≠ 0 a large ratio saturates, as does an offset that no x
         brings back. A ratio that gives `dead` steps at most is 0."""
         r, o = ratio.value, offset.value
         if abs(r) * reach <= dead:
             o = max(min(o, Fraction(span + 2)), Fraction(-span - 2))
-            return Channel(Fraction(0), o, Fraction(reach), span, offset.meant)
+            return ChannelMap(Fraction(0), o, Fraction(reach), span, offset.meant)
         most = span + 1 + reach * abs(r)
         o = max(min(o, most), -most)
         largest = span + abs(o) + 1
-        return Channel(max(min(r, largest), -largest), o, Fraction(reach), span, ratio.meant and offset.meant)
+        return ChannelMap(max(min(r, largest), -largest), o, Fraction(reach), span, ratio.meant and offset.meant)
 
     @property
     def relevant(self) -> Fraction:
@@ -182,7 +182,7 @@ class Channel:
 
 
 def _precise(
-    channels: Sequence[Channel], plain: Rescale, kind: TensorType, before: Fraction = Fraction(0)
+    channels: Sequence[ChannelMap], plain: Rescale, kind: TensorType, before: Fraction = Fraction(0)
 ) -> Rescale | None:
     """A rescale by the channels' parameters that is precise enough; None where there is none. `before`: the error that
     x has already."""
@@ -203,7 +203,7 @@ def _precise(
     return None
 
 
-def _made(channels: Sequence[Channel], plain: Rescale, shifts: Sequence[int]) -> Rescale:
+def _made(channels: Sequence[ChannelMap], plain: Rescale, shifts: Sequence[int]) -> Rescale:
     directed = plain.rounding not in NEAREST
     pairs = [c.parameters(s, directed) for c, s in zip(channels, shifts, strict=True)]
     if len(set(shifts)) > 1:
@@ -231,7 +231,7 @@ def _spread(op: Rescale, count: int) -> list[tuple[int, int, int]]:
     return op.channels * count if len(op.channels) == 1 else op.channels
 
 
-def guard_bits(channels: Sequence[Channel], rounding: str, error: Fraction, shift: int) -> int:
+def guard_bits(channels: Sequence[ChannelMap], rounding: str, error: Fraction, shift: int) -> int:
     """Fractional bits after which values as far as `error` from a tie (or from a whole number, for directed modes) are
     on it, and no others; 0 where the scales mean no fractions, or no value comes there."""
     if not error or not all(c.meant for c in channels) or not any(_arrives(c, rounding) for c in channels):
@@ -241,7 +241,7 @@ def guard_bits(channels: Sequence[Channel], rounding: str, error: Fraction, shif
     return max(0, min((2 * apart - 1).bit_length(), room, shift - 1))
 
 
-def _arrives(c: Channel, rounding: str) -> bool:
+def _arrives(c: ChannelMap, rounding: str) -> bool:
     """Whether some x ≠ 0 gives a tie, or a whole number where the mode is a directed one."""
     if c.offset:
         return (c.ratio.denominator * c.offset.denominator) % 2 == 0 or rounding not in NEAREST
@@ -251,7 +251,7 @@ def _arrives(c: Channel, rounding: str) -> bool:
     return apart <= c.relevant
 
 
-def _narrower(channels: Sequence[Channel], kind: TensorType, input_zp: int) -> Iterator[Rescale]:
+def _narrower(channels: Sequence[ChannelMap], kind: TensorType, input_zp: int) -> Iterator[Rescale]:
     """Ways to drop bits of wide sums: high ones that saturate anyway, low ones far below a step. Narrowest last."""
     relevant = max(c.relevant for c in channels)
     step = max(abs(c.ratio) for c in channels)

@@ -43,11 +43,11 @@ from cuvil_hw.render.c.scalar import (
     port_element,
     value_type,
 )
-from cuvil_hw.render.c.values import Memory, Values
+from cuvil_hw.render.c.values import NamedMemory, ValueTexts
 
 
 @dataclass
-class Function(Values):
+class Function(ValueTexts):
     """`text` walks the function once. `streams`: names of those that are declared at file scope."""
 
     calls_begun: bool = False
@@ -55,7 +55,7 @@ class Function(Values):
     apart: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        Values.__post_init__(self)
+        ValueTexts.__post_init__(self)
         for stream in dict.fromkeys(self.streams.values()):
             self.names.new(stream)
 
@@ -92,7 +92,7 @@ class Function(Values):
         if isinstance(arg.type, MemRefType):
             shape = tuple(arg.type.get_shape())
             element = value_type(arg.type.element_type, self.lang)
-            self.memories[arg] = Memory(name, shape, element, True)
+            self.memories[arg] = NamedMemory(name, shape, element, True)
             const = "" if position in self.written else "const "
             size = max(prod(shape), 1)
             kind = declared(arg.type.element_type, self.lang)
@@ -153,7 +153,7 @@ class Function(Values):
                 kind = op.memref.type
                 assert isinstance(kind, MemRefType)
                 name = self.symbols[op.name_.root_reference.data]
-                memory = Memory(name, tuple(kind.get_shape()), native_type(kind.element_type), False)
+                memory = NamedMemory(name, tuple(kind.get_shape()), native_type(kind.element_type), False)
                 self.memories[op.memref] = memory
                 self._annotate(op, name)
             case memref.AllocaOp() | memref.AllocOp():
@@ -221,7 +221,7 @@ class Function(Values):
         self.flush({self.memories[op.target].name})
         self.line(template.format(bytes=total, several=several, **ends))
 
-    def _pointer(self, memory: Memory, offset: Code) -> str:
+    def _pointer(self, memory: NamedMemory, offset: Code) -> str:
         start = memory.name if memory.flat or len(memory.shape) == 1 else f"&{memory.name}{'[0]' * len(memory.shape)}"
         return start if offset.literal == 0 else f"{start} + {at(offset, PLUS)}"
 
@@ -243,7 +243,7 @@ class Function(Values):
         text = self.lang.spaces[space].format(text) if space else text
         text = self.lang.placed.get(notes.text_of(op, notes.Bind), "") + text
         self.line(text)
-        self.memories[op.memref] = Memory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
+        self.memories[op.memref] = NamedMemory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
         self._annotate(op, name)
 
     def _annotate(self, op: Operation, name: str) -> None:
@@ -261,7 +261,7 @@ class Function(Values):
             self._template(self.lang.distance.format(name=name, steps=steps))
             self.apart.append(self.lang.apart_steps.format(name=name, steps=steps))
         for dims, template in (
-            (notes.noted(op, notes.Partition), self.lang.partition),
+            (notes.noted(op, notes.ArrayPartition), self.lang.partition),
             (notes.noted(op, notes.Reshape), self.lang.reshape),
         ):
             for dim in dims.data if dims is not None else ():

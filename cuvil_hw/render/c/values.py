@@ -20,7 +20,7 @@ INDEX = IndexType()
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NamedMemory:
     """A memory in the text. `flat`: indexed by one number, row by row; `lanes`: what stands between name and index."""
 
     name: str
@@ -31,7 +31,7 @@ class Memory:
 
 
 @dataclass
-class Values:
+class ValueTexts:
     """`codes`: texts that may be written many times; `pending`: expressions that wait for their only use; `variables`:
     names of values that are assigned more than once."""
 
@@ -45,7 +45,7 @@ class Values:
     codes: dict[SSAValue, Code] = field(default_factory=dict)
     pending: dict[SSAValue, Code] = field(default_factory=dict)
     variables: dict[SSAValue, str] = field(default_factory=dict)
-    memories: dict[SSAValue, Memory] = field(default_factory=dict)
+    memories: dict[SSAValue, NamedMemory] = field(default_factory=dict)
     inline: Inline = field(default_factory=Inline)
 
     def __post_init__(self) -> None:

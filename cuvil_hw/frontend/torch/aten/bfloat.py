@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.frontend.torch.aten.complex import PARTWISE
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value
 from cuvil_hw.types import TensorType
 
 # Converters that only move elements or their bits, and those that make a single op of level1, which rounds once by
@@ -33,7 +33,7 @@ PROMOTE = frozenset(
 )  # fmt: skip
 
 
-def _widened(e: Emitter, value: Any) -> Any:
+def _widened(e: AtenEmitter, value: Any) -> Any:
     """Values and constants of bfloat16 as f32, which holds them exactly."""
     if isinstance(value, list | tuple):
         return [_widened(e, v) for v in value]
@@ -41,7 +41,7 @@ def _widened(e: Emitter, value: Any) -> Any:
     return e.cast(value, "f32") if bfloat else value
 
 
-def operands(e: Emitter, label: str, args: list[Any], fakes: Any) -> list[Any]:
+def operands(e: AtenEmitter, label: str, args: list[Any], fakes: Any) -> list[Any]:
     """The arguments of an op, as its converter takes them."""
     if label in NATIVE:
         return args
@@ -58,7 +58,7 @@ def computed(label: str, results: tuple[TensorType, ...]) -> tuple[TensorType, .
     return tuple(t.with_dtype("f32") if t.dtype == "bf16" else t for t in results)
 
 
-def as_computed(e: Emitter, made: Any, fakes: Any) -> Any:
+def as_computed(e: AtenEmitter, made: Any, fakes: Any) -> Any:
     """What a converter made, rounded where the node's results are bfloat16."""
     if isinstance(fakes, list | tuple):
         return [as_computed(e, m, f) for m, f in zip(made, fakes, strict=False)]

@@ -6,12 +6,12 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, dtype_name
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts, dtype_name
 from cuvil_hw.ops.elementwise import Bitcast
 
 
 @converts("view.dtype", "view_copy.dtype")
-def view_dtype(e: Emitter, x: Value, dtype: torch.dtype) -> Value:
+def view_dtype(e: AtenEmitter, x: Value, dtype: torch.dtype) -> Value:
     """x.view(dtype): of the same width element by element; else the last axis has fewer or more elements, those in
     front (in memory) the lower bits."""
     to = dtype_name(dtype)
@@ -27,17 +27,17 @@ def view_dtype(e: Emitter, x: Value, dtype: torch.dtype) -> Value:
     return x if e.type(x).dtype == to else e.op(Bitcast(to), x)
 
 
-def _bits(e: Emitter, x: Value, width: int) -> Value:
+def _bits(e: AtenEmitter, x: Value, width: int) -> Value:
     """As unsigned integers."""
     return x if e.type(x).dtype == f"u{width}" else e.op(Bitcast(f"u{width}"), x)
 
 
-def _steps(e: Emitter, shape: tuple[int, ...], narrow: int, wide: int) -> Value:
+def _steps(e: AtenEmitter, shape: tuple[int, ...], narrow: int, wide: int) -> Value:
     """How far the bits of narrow elements, the last axis of `shape`, lie from the lowest of the wide one."""
     return e.broadcast(torch.arange(0, wide, narrow).to(getattr(torch, f"uint{wide}")), shape)
 
 
-def _split(e: Emitter, x: Value, have: int, want: int) -> Value:
+def _split(e: AtenEmitter, x: Value, have: int, want: int) -> Value:
     shape = e.shape(x)
     apart = (*shape, have // want)
     wide = e.broadcast(e.reshape(_bits(e, x, have), (*shape, 1)), apart)
@@ -45,7 +45,7 @@ def _split(e: Emitter, x: Value, have: int, want: int) -> Value:
     return e.reshape(parts, (*shape[:-1], shape[-1] * (have // want)))
 
 
-def _merged(e: Emitter, x: Value, have: int, want: int) -> Value:
+def _merged(e: AtenEmitter, x: Value, have: int, want: int) -> Value:
     shape = e.shape(x)
     apart = (*shape[:-1], shape[-1] * have // want, want // have)
     wide = e.reshape(e.cast(_bits(e, x, have), f"u{want}"), apart)

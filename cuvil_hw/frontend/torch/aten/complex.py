@@ -11,8 +11,9 @@ import torch
 from xdsl.ir import SSAValue
 
 from cuvil_hw import ops as ew
+from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.frontend.torch.aten.elementwise import apply
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Refused, Value, dtype_name, extents_of
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, dtype_name, extents_of
 from cuvil_hw.frontend.torch.aten.math import atan2, hypot
 from cuvil_hw.frontend.torch.aten.nn import matmul
 from cuvil_hw.frontend.torch.aten.shape import joined, part
@@ -70,7 +71,7 @@ def held_types(value: Any) -> tuple[TensorType, ...]:
     return tuple(found)
 
 
-def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
+def convert(e: AtenEmitter, label: str, args: Sequence[Any]) -> Any:
     """The result of an operator that takes or gives complex numbers. Raises Refused."""
     if label in COMPLEX:
         return COMPLEX[label](e, *args)
@@ -86,7 +87,7 @@ def convert(e: Emitter, label: str, args: Sequence[Any]) -> Any:
     return Pair(re, im)
 
 
-def _side(e: Emitter, value: Any, side: int) -> Any:
+def _side(e: AtenEmitter, value: Any, side: int) -> Any:
     """One part of an operand, or of each in a list: the imaginary part of a real one is 0."""
     if isinstance(value, list | tuple):
         return [_side(e, v, side) for v in value]
@@ -98,7 +99,7 @@ def _side(e: Emitter, value: Any, side: int) -> Any:
     return both.im if side else both.re
 
 
-def pair(e: Emitter, value: Operand) -> Pair:
+def pair(e: AtenEmitter, value: Operand) -> Pair:
     """Any operand as a pair."""
     if isinstance(value, Pair):
         return value
@@ -123,66 +124,66 @@ def enter(*targets: str) -> Callable[[F], F]:
     return entered
 
 
-def _add(e: Emitter, a: Value, b: Value) -> Value:
+def _add(e: AtenEmitter, a: Value, b: Value) -> Value:
     return apply(e, ew.Add(), a, b, e.out.dtype)
 
 
-def _sub(e: Emitter, a: Value, b: Value) -> Value:
+def _sub(e: AtenEmitter, a: Value, b: Value) -> Value:
     return apply(e, ew.Sub(), a, b, e.out.dtype)
 
 
-def _mul(e: Emitter, a: Value | float, b: Value | float) -> Value:
+def _mul(e: AtenEmitter, a: Value | float, b: Value | float) -> Value:
     return apply(e, ew.Mul(), a, b, e.out.dtype)
 
 
 @enter("view_as_complex")
-def view_as_complex(e: Emitter, x: Value) -> Pair:
+def view_as_complex(e: AtenEmitter, x: Value) -> Pair:
     last = len(e.shape(x)) - 1
     re, im = (e.reshape(part(e, x, last, i, 1), e.shape(x)[:-1]) for i in (0, 1))
     return Pair(re, im)
 
 
 @enter("view_as_real", "view_as_real_copy")
-def view_as_real(e: Emitter, z: Operand) -> Value:
+def view_as_real(e: AtenEmitter, z: Operand) -> Value:
     z = pair(e, z)
     shape = e.shape(z.re)
     return joined(e, [e.reshape(v, (*shape, 1)) for v in (z.re, z.im)], len(shape))
 
 
 @enter("real")
-def real(e: Emitter, z: Operand) -> Value:
+def real(e: AtenEmitter, z: Operand) -> Value:
     return pair(e, z).re
 
 
 @enter("imag")
-def imag(e: Emitter, z: Operand) -> Value:
+def imag(e: AtenEmitter, z: Operand) -> Value:
     return pair(e, z).im
 
 
 @enter("complex")
-def from_parts(e: Emitter, re: Value, im: Value) -> Pair:
+def from_parts(e: AtenEmitter, re: Value, im: Value) -> Pair:
     return Pair(e.operand(re, e.out), e.operand(im, e.out))
 
 
 @enter("polar")
-def polar(e: Emitter, size: Value, angle: Value) -> Pair:
+def polar(e: AtenEmitter, size: Value, angle: Value) -> Pair:
     cos, sin = (e.op(op, angle) for op in (ew.Cos(), ew.Sin()))
     return Pair(_mul(e, size, cos), _mul(e, size, sin))
 
 
 @enter("_conj", "_conj_physical", "conj_physical", "conj", "_conj_copy")
-def conj(e: Emitter, z: Operand) -> Pair:
+def conj(e: AtenEmitter, z: Operand) -> Pair:
     z = pair(e, z)
     return Pair(z.re, e.op(ew.Neg(), z.im))
 
 
 @enter("resolve_conj", "resolve_neg")
-def same(e: Emitter, z: Operand) -> Pair:
+def same(e: AtenEmitter, z: Operand) -> Pair:
     return pair(e, z)
 
 
 @enter("copy")
-def copy(e: Emitter, x: Operand, source: Operand, *_: Any) -> Any:
+def copy(e: AtenEmitter, x: Operand, source: Operand, *_: Any) -> Any:
     """The source in x's place: its real part alone where x is real."""
     source = pair(e, source)
     re, im = (e.operand(v, e.out) for v in (source.re, source.im))
@@ -190,7 +191,7 @@ def copy(e: Emitter, x: Operand, source: Operand, *_: Any) -> Any:
 
 
 @enter("_to_copy")
-def to_copy(e: Emitter, z: Operand, dtype: torch.dtype | None, *_: Any) -> Any:
+def to_copy(e: AtenEmitter, z: Operand, dtype: torch.dtype | None, *_: Any) -> Any:
     z = pair(e, z)
     re, im = (e.cast(v, e.out.dtype) for v in (z.re, z.im))
     return re if dtype is not None and dtype not in PARTS else Pair(re, im)
@@ -198,7 +199,7 @@ def to_copy(e: Emitter, z: Operand, dtype: torch.dtype | None, *_: Any) -> Any:
 
 def _enter_sum(target: str, op: Callable[..., Value]) -> None:
     @enter(f"{target}.Tensor", f"{target}.Scalar")
-    def convert_sum(e: Emitter, a: Operand, b: Operand, alpha: float) -> Pair:
+    def convert_sum(e: AtenEmitter, a: Operand, b: Operand, alpha: float) -> Pair:
         a, b = pair(e, a), pair(e, b)
         if alpha != 1:
             b = times(e, b, alpha)
@@ -211,7 +212,7 @@ _enter_sum("rsub", lambda e, a, b: _sub(e, b, a))
 
 
 @enter("mul.Tensor", "mul.Scalar")
-def times(e: Emitter, a: Operand, b: Operand) -> Pair:
+def times(e: AtenEmitter, a: Operand, b: Operand) -> Pair:
     """Parts are scaled where one factor is real."""
     for z, factor in ((a, b), (b, a)):
         if not is_complex(factor) and not isinstance(factor, complex):
@@ -223,7 +224,7 @@ def times(e: Emitter, a: Operand, b: Operand) -> Pair:
 
 
 @enter("div.Tensor", "div.Scalar")
-def over(e: Emitter, a: Operand, b: Operand) -> Pair:
+def over(e: AtenEmitter, a: Operand, b: Operand) -> Pair:
     """By the ratio of the parts of b, the smaller to the larger (Smith's method): squares would overflow."""
     a = pair(e, a)
     if not is_complex(b) and not isinstance(b, complex):
@@ -246,18 +247,18 @@ def over(e: Emitter, a: Operand, b: Operand) -> Pair:
 
 
 @enter("reciprocal")
-def reciprocal(e: Emitter, z: Operand) -> Pair:
+def reciprocal(e: AtenEmitter, z: Operand) -> Pair:
     return over(e, 1.0, z)
 
 
 @enter("abs")
-def magnitude(e: Emitter, z: Operand) -> Value:
+def magnitude(e: AtenEmitter, z: Operand) -> Value:
     z = pair(e, z)
     return hypot(e, z.re, z.im)
 
 
 @enter("angle")
-def angle(e: Emitter, z: Operand) -> Value:
+def angle(e: AtenEmitter, z: Operand) -> Value:
     if not is_complex(z):  # 0 or π, and NaN where x is; 0 for -0, other than atan2
         x = e.cast(z, e.out.dtype)
         turned = e.op(ew.Where(), e.op(ew.Less(), x, e.splat(0, e.out)), e.splat(math.pi, e.out), e.splat(0, e.out))
@@ -267,13 +268,13 @@ def angle(e: Emitter, z: Operand) -> Value:
 
 
 @enter("exp")
-def exponential(e: Emitter, z: Operand) -> Pair:
+def exponential(e: AtenEmitter, z: Operand) -> Pair:
     z = pair(e, z)
     return polar(e, e.op(ew.Exp(), z.re), z.im)
 
 
 @enter("pow.Tensor_Scalar")
-def power(e: Emitter, z: Operand, exponent: float) -> Pair:
+def power(e: AtenEmitter, z: Operand, exponent: float) -> Pair:
     if exponent not in (1, 2, 3):
         e.refuse(f"a complex number to the power of {exponent}; 1, 2 and 3 are supported")
     result = z = pair(e, z)
@@ -283,7 +284,7 @@ def power(e: Emitter, z: Operand, exponent: float) -> Pair:
 
 
 @enter("mm", "bmm", "matmul")
-def product(e: Emitter, a: Operand, b: Operand) -> Pair:
+def product(e: AtenEmitter, a: Operand, b: Operand) -> Pair:
     real_a, real_b = not is_complex(a), not is_complex(b)
     a, b = (pair(e, v) for v in (a, b))
     re = matmul(e, a.re, b.re)
@@ -294,7 +295,7 @@ def product(e: Emitter, a: Operand, b: Operand) -> Pair:
 
 
 @enter("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Pair:
+def where(e: AtenEmitter, condition: Value, a: Operand, b: Operand) -> Pair:
     a, b = pair(e, a), pair(e, b)
     chosen = e.operand(condition, TensorType(e.out.shape, "bool"))
     re, im = (
@@ -304,12 +305,12 @@ def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Pair:
 
 
 @enter("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(e: Emitter, z: Operand, mask: Value, value: Operand) -> Pair:
+def masked_fill(e: AtenEmitter, z: Operand, mask: Value, value: Operand) -> Pair:
     return where(e, mask, value, z)
 
 
 @enter("eq.Tensor", "eq.Scalar")
-def equal(e: Emitter, a: Operand, b: Operand) -> Value:
+def equal(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     held = [e.type(v.re).dtype if isinstance(v, Pair) else PARTS[v.dtype] for v in (a, b) if is_complex(v)]
     dtype = "f64" if "f64" in held else held[0]
     out, e.results = e.out, (TensorType(e.out.shape, dtype),)

@@ -13,7 +13,7 @@ from typing import Any
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten import nn, shape
 from cuvil_hw.frontend.torch.aten.conv import convolution
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, converts
 from cuvil_hw.ops import norm
 
 # What needs no converter: their results follow from numbers and are folded, or there is nothing to compute.
@@ -28,7 +28,7 @@ WITHOUT = frozenset(
 
 @converts("conv1d", "conv2d", "conv3d")
 def conv(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,
@@ -42,7 +42,7 @@ def conv(
 
 @converts("batch_norm")
 def batch_norm(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value | None,
     b: Value | None,
@@ -62,65 +62,67 @@ def batch_norm(
 
 @converts("layer_norm")
 def layer_norm(
-    e: Emitter, x: Value, extents: Sequence[int], w: Value | None, b: Value | None, eps: float, cudnn: bool
+    e: AtenEmitter, x: Value, extents: Sequence[int], w: Value | None, b: Value | None, eps: float, cudnn: bool
 ) -> Value:
     return nn.layer_norm(e, x, extents, w, b, eps)[0]
 
 
 @converts("group_norm")
-def group_norm(e: Emitter, x: Value, groups: int, w: Value | None, b: Value | None, eps: float, cudnn: bool) -> Value:
+def group_norm(
+    e: AtenEmitter, x: Value, groups: int, w: Value | None, b: Value | None, eps: float, cudnn: bool
+) -> Value:
     channels = e.shape(x)[1]
     return e.op(norm.GroupNorm(groups, eps), x, nn.channel(e, w, channels, 1), nn.channel(e, b, channels, 0))
 
 
 @converts("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def dropout(e: Emitter, x: Value, p: float, train: bool) -> Value:
+def dropout(e: AtenEmitter, x: Value, p: float, train: bool) -> Value:
     return nn.native_dropout(e) if train and p else x
 
 
 @converts("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as")
-def to(e: Emitter, x: Value, *_: Any) -> Value:
+def to(e: AtenEmitter, x: Value, *_: Any) -> Value:
     """The node's own result says what is meant."""
     return e.cast(x, e.out.dtype)
 
 
 @converts("contiguous")
-def contiguous(e: Emitter, x: Value, *_: Any) -> Value:
+def contiguous(e: AtenEmitter, x: Value, *_: Any) -> Value:
     return x
 
 
 @converts("reshape_as", "view_as")
-def reshape_as(e: Emitter, x: Value, *_: Any) -> Value:
+def reshape_as(e: AtenEmitter, x: Value, *_: Any) -> Value:
     return e.reshape(x, e.out.shape)
 
 
 @converts("expand_as")
-def expand_as(e: Emitter, x: Value, _: Value) -> Value:
+def expand_as(e: AtenEmitter, x: Value, _: Value) -> Value:
     return e.broadcast(x, e.out.shape)
 
 
 @converts("concat", "concatenate")
-def concat(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
+def concat(e: AtenEmitter, parts: Sequence[Value], dim: int) -> Value:
     return shape.cat(e, parts, dim)
 
 
 @converts("ones_like", "new_ones")
-def ones_like(e: Emitter, *_: Any) -> Value:
+def ones_like(e: AtenEmitter, *_: Any) -> Value:
     return e.splat(1, e.out)
 
 
 @converts("zeros_like", "new_zeros")
-def zeros_like(e: Emitter, *_: Any) -> Value:
+def zeros_like(e: AtenEmitter, *_: Any) -> Value:
     return e.splat(0, e.out)
 
 
 @converts("fill.Scalar", "fill.Tensor", "zero")
-def fill(e: Emitter, x: Value, value: Value | float | int | bool = 0) -> Value:
+def fill(e: AtenEmitter, x: Value, value: Value | float | int | bool = 0) -> Value:
     return e.operand(value, e.out)
 
 
 @converts("meshgrid", "meshgrid.indexing")
-def meshgrid(e: Emitter, parts: Sequence[Value], indexing: str = "ij") -> list[Value]:
+def meshgrid(e: AtenEmitter, parts: Sequence[Value], indexing: str = "ij") -> list[Value]:
     """Each vector along an axis of its own; "xy" exchanges the first two."""
     axes = [1, 0, *range(2, len(parts))] if indexing == "xy" and len(parts) > 1 else range(len(parts))
     shapes = ([-1 if d == axis else 1 for d in range(len(parts))] for axis in axes)
@@ -129,7 +131,7 @@ def meshgrid(e: Emitter, parts: Sequence[Value], indexing: str = "ij") -> list[V
 
 
 @converts("outer")
-def outer(e: Emitter, a: Value, b: Value) -> Value:
+def outer(e: AtenEmitter, a: Value, b: Value) -> Value:
     column = e.reshape(e.cast(a, e.out.dtype), (e.out.shape[0], 1))
     return e.op(ew.Mul(), e.broadcast(column, e.out.shape), e.operand(b, e.out))
 

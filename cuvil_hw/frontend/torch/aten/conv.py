@@ -8,20 +8,20 @@ from itertools import product
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, extended
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts, extended
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.nn import Conv
 from cuvil_hw.types import TensorType
 
 
-def batched(e: Emitter, x: Value, spatial: int) -> Value:
+def batched(e: AtenEmitter, x: Value, spatial: int) -> Value:
     """x with a batch axis, which torch lets one leave out."""
     shape = e.shape(x)
     return e.reshape(x, (1, *shape)) if len(shape) == spatial + 1 else x
 
 
 def convolved(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,
@@ -42,7 +42,7 @@ def convolved(
 
 @converts("convolution")
 def convolution(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,
@@ -70,7 +70,7 @@ def convolution(
 
 @converts("conv1d.padding", "conv2d.padding", "conv3d.padding")
 def conv_padding(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,
@@ -90,7 +90,7 @@ def conv_padding(
 
 
 def _by_phases(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,
@@ -146,7 +146,7 @@ def _by_phases(
     return y
 
 
-def _reversed(e: Emitter, w: Value, phase: Sequence[int], strides: Sequence[int], groups: int) -> Value:
+def _reversed(e: AtenEmitter, w: Value, phase: Sequence[int], strides: Sequence[int], groups: int) -> Value:
     """(g, 1, O/g, C/g, *taps): the taps of a phase, last one first."""
     for axis, (r, s) in enumerate(zip(phase, strides, strict=True), 2):
         count = len(range(r, e.shape(w)[axis], s))
@@ -156,20 +156,20 @@ def _reversed(e: Emitter, w: Value, phase: Sequence[int], strides: Sequence[int]
     return permuted(e, w, [0, 1, 3, 2, *range(4, 4 + len(kernel))])
 
 
-def _merged(e: Emitter, w: Value) -> Value:
+def _merged(e: AtenEmitter, w: Value) -> Value:
     """(g, phases, O/g, C/g, …) → (g · phases · O/g, C/g, …)"""
     shape = e.shape(w)
     return e.reshape(w, (math.prod(shape[:3]), *shape[3:]))
 
 
-def _repeated_bias(e: Emitter, b: Value, groups: int, phases: int) -> Value:
+def _repeated_bias(e: AtenEmitter, b: Value, groups: int, phases: int) -> Value:
     per_group = e.shape(b)[0] // groups
     wide = e.broadcast(e.reshape(b, (groups, 1, per_group)), (groups, phases, per_group))
     return e.reshape(wide, (groups * phases * per_group,))
 
 
 def _phase(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value,
     b: Value | None,

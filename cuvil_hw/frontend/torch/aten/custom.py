@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Converter, Emitter, Refused, Result
+from cuvil_hw.frontend.shared.refusals import Refused
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Converter, Result
 from cuvil_hw.ops.base import attributes
 from cuvil_hw.ops.custom import CustomOp, custom_ops
 
@@ -24,7 +25,7 @@ def enter() -> None:
 
 
 def _converter(name: str, op: type[CustomOp]) -> Converter:
-    def convert(e: Emitter, *args: Any) -> Result | tuple[Result, ...]:
+    def convert(e: AtenEmitter, *args: Any) -> Result | tuple[Result, ...]:
         namespace, operator, overload = name.split(".")
         schema = getattr(getattr(getattr(torch.ops, namespace), operator), overload)._schema
         kinds = dict(attributes(op))

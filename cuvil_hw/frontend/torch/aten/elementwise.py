@@ -9,7 +9,7 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts
 from cuvil_hw.ops.base import Op
 from cuvil_hw.types import TensorType
 
@@ -47,7 +47,7 @@ LOGICAL: dict[str, Op] = {"and": ew.LogicalAnd(), "or": ew.LogicalOr(), "xor": e
 BITWISE: dict[str, Op] = {"and": ew.BitwiseAnd(), "or": ew.BitwiseOr(), "xor": ew.BitwiseXor()}
 
 
-def apply(e: Emitter, op: Op, a: Operand, b: Operand, dtype: str) -> Value:
+def apply(e: AtenEmitter, op: Op, a: Operand, b: Operand, dtype: str) -> Value:
     """`op` on two operands cast to `dtype` and broadcast to the node's shape."""
     kind = TensorType(e.out.shape, dtype)
     return e.op(op, e.operand(e.wrapped(a, dtype), kind), e.operand(e.wrapped(b, dtype), kind))
@@ -55,12 +55,12 @@ def apply(e: Emitter, op: Op, a: Operand, b: Operand, dtype: str) -> Value:
 
 def _enter_unary(target: str, op: Op) -> None:
     @converts(target)
-    def convert(e: Emitter, x: Value) -> Value:
+    def convert(e: AtenEmitter, x: Value) -> Value:
         return e.op(op, e.cast(x, e.out.dtype))
 
 
 @converts("sign", "sgn")
-def sign(e: Emitter, x: Value) -> Value:
+def sign(e: AtenEmitter, x: Value) -> Value:
     """0 for NaN: torch subtracts two comparisons."""
     y = e.op(ew.Sign(), x)
     return e.op(ew.Where(), e.op(ew.IsNan(), x), e.splat(0, e.out), y) if dtypes.is_float(e.out.dtype) else y
@@ -68,13 +68,13 @@ def sign(e: Emitter, x: Value) -> Value:
 
 def _enter_rounding(target: str, op: Op) -> None:
     @converts(target)
-    def convert(e: Emitter, x: Value) -> Value:
+    def convert(e: AtenEmitter, x: Value) -> Value:
         return e.op(op, x) if dtypes.is_float(e.out.dtype) else x
 
 
 def _enter_binary(target: str, op: Op) -> None:
     @converts(target + (".Tensor" if target == "mul" else ""))
-    def convert(e: Emitter, a: Operand, b: Operand) -> Value:
+    def convert(e: AtenEmitter, a: Operand, b: Operand) -> Value:
         if e.out.dtype == "bool":
             if target in ("mul", "minimum"):
                 return apply(e, ew.LogicalAnd(), a, b, "bool")
@@ -84,20 +84,20 @@ def _enter_binary(target: str, op: Op) -> None:
 
 def _enter_compare(target: str, op: Op) -> None:
     @converts(f"{target}.Tensor", f"{target}.Scalar")
-    def convert(e: Emitter, a: Operand, b: Operand) -> Value:
+    def convert(e: AtenEmitter, a: Operand, b: Operand) -> Value:
         dtype = e.common_dtype(a, b)
         return apply(e, op, a, b, "i8" if dtype == "bool" else dtype)
 
 
 def _enter_logical(target: str) -> None:
     @converts(f"logical_{target}")
-    def logical(e: Emitter, a: Operand, b: Operand) -> Value:
+    def logical(e: AtenEmitter, a: Operand, b: Operand) -> Value:
         return apply(e, LOGICAL[target], a, b, "bool")
 
     dunder = f"__{target}__"
 
     @converts(f"bitwise_{target}.Tensor", f"bitwise_{target}.Scalar", f"{dunder}.Tensor", f"{dunder}.Scalar")
-    def bitwise(e: Emitter, a: Operand, b: Operand) -> Value:
+    def bitwise(e: AtenEmitter, a: Operand, b: Operand) -> Value:
         table = LOGICAL if e.out.dtype == "bool" else BITWISE
         return apply(e, table[target], a, b, e.out.dtype)
 
@@ -115,39 +115,39 @@ for _target in LOGICAL:
 
 
 @converts("mul.Scalar")
-def mul_scalar(e: Emitter, a: Value, b: float) -> Value:
+def mul_scalar(e: AtenEmitter, a: Value, b: float) -> Value:
     return apply(e, ew.Mul(), a, b, e.out.dtype)
 
 
 @converts("ne.Tensor", "ne.Scalar")
-def not_equal(e: Emitter, a: Operand, b: Operand) -> Value:
+def not_equal(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     dtype = e.common_dtype(a, b)
     return e.op(ew.LogicalNot(), apply(e, ew.Equal(), a, b, "i8" if dtype == "bool" else dtype))
 
 
 @converts("logical_not")
-def logical_not(e: Emitter, x: Value) -> Value:
+def logical_not(e: AtenEmitter, x: Value) -> Value:
     return e.op(ew.LogicalNot(), e.cast(x, "bool"))
 
 
 @converts("bitwise_not")
-def bitwise_not(e: Emitter, x: Value) -> Value:
+def bitwise_not(e: AtenEmitter, x: Value) -> Value:
     return e.op(ew.LogicalNot() if e.out.dtype == "bool" else ew.BitwiseNot(), x)
 
 
 @converts("isnan")
-def isnan(e: Emitter, x: Value) -> Value:
+def isnan(e: AtenEmitter, x: Value) -> Value:
     return e.op(ew.IsNan(), x) if dtypes.is_float(e.type(x).dtype) else e.splat(False, e.out)
 
 
 @converts("isinf")
-def isinf(e: Emitter, x: Value) -> Value:
+def isinf(e: AtenEmitter, x: Value) -> Value:
     if not dtypes.is_float(e.type(x).dtype):
         return e.splat(False, e.out)
     return e.op(ew.Equal(), e.op(ew.Abs(), x), e.splat(math.inf, e.type(x)))
 
 
-def _scaled_sum(e: Emitter, op: Op, a: Operand, b: Operand, alpha: float) -> Value:
+def _scaled_sum(e: AtenEmitter, op: Op, a: Operand, b: Operand, alpha: float) -> Value:
     """a ± alpha·b"""
     dtype = e.out.dtype
     if dtype == "bool":
@@ -160,27 +160,27 @@ def _scaled_sum(e: Emitter, op: Op, a: Operand, b: Operand, alpha: float) -> Val
 
 
 @converts("add.Tensor", "add.Scalar")
-def add(e: Emitter, a: Operand, b: Operand, alpha: float) -> Value:
+def add(e: AtenEmitter, a: Operand, b: Operand, alpha: float) -> Value:
     return _scaled_sum(e, ew.Add(), a, b, alpha)
 
 
 @converts("sub.Tensor", "sub.Scalar")
-def sub(e: Emitter, a: Operand, b: Operand, alpha: float) -> Value:
+def sub(e: AtenEmitter, a: Operand, b: Operand, alpha: float) -> Value:
     return _scaled_sum(e, ew.Sub(), a, b, alpha)
 
 
 @converts("rsub.Tensor", "rsub.Scalar")
-def rsub(e: Emitter, a: Operand, b: Operand, alpha: float) -> Value:
+def rsub(e: AtenEmitter, a: Operand, b: Operand, alpha: float) -> Value:
     return _scaled_sum(e, ew.Sub(), b, a, alpha)
 
 
 @converts("div.Tensor", "div.Scalar")
-def div(e: Emitter, a: Operand, b: Operand) -> Value:
+def div(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     return apply(e, ew.Div(), a, b, e.out.dtype)
 
 
 @converts("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(e: Emitter, a: Operand, b: Operand, rounding_mode: str | None) -> Value:
+def div_mode(e: AtenEmitter, a: Operand, b: Operand, rounding_mode: str | None) -> Value:
     if rounding_mode is None:
         return div(e, a, b)
     x, y = (e.operand(e.wrapped(v, e.out.dtype), e.out) for v in (a, b))
@@ -192,21 +192,21 @@ def div_mode(e: Emitter, a: Operand, b: Operand, rounding_mode: str | None) -> V
 
 
 @converts("floor_divide")
-def floor_divide(e: Emitter, a: Operand, b: Operand) -> Value:
+def floor_divide(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     return div_mode(e, a, b, "floor")
 
 
-def _trunc(e: Emitter, x: Value) -> Value:
+def _trunc(e: AtenEmitter, x: Value) -> Value:
     negative = e.op(ew.Less(), x, e.splat(0, e.type(x)))
     return e.op(ew.Where(), negative, e.op(ew.Ceil(), x), e.op(ew.Floor(), x))
 
 
 @converts("trunc", "fix")
-def trunc(e: Emitter, x: Value) -> Value:
+def trunc(e: AtenEmitter, x: Value) -> Value:
     return _trunc(e, x) if dtypes.is_float(e.out.dtype) else x
 
 
-def _floor_divide_int(e: Emitter, x: Value, y: Value) -> Value:
+def _floor_divide_int(e: AtenEmitter, x: Value, y: Value) -> Value:
     """Truncation, minus one where the remainder is not zero and has not the divisor's sign."""
     zero = e.splat(0, e.out)
     q = e.op(ew.Div(), x, y)
@@ -217,7 +217,7 @@ def _floor_divide_int(e: Emitter, x: Value, y: Value) -> Value:
     return e.op(ew.Where(), low, e.op(ew.Sub(), q, e.splat(1, e.out)), q)
 
 
-def _floor_divide_float(e: Emitter, x: Value, y: Value) -> Value:
+def _floor_divide_float(e: AtenEmitter, x: Value, y: Value) -> Value:
     """Python's a // b: from the exact remainder, since floor(a / b) is one too large where the quotient rounds up."""
     zero, one = e.splat(0, e.out), e.splat(1, e.out)
     r = e.op(ew.Mod(fmod=True), x, y)
@@ -236,7 +236,7 @@ def _floor_divide_float(e: Emitter, x: Value, y: Value) -> Value:
 
 
 @converts("remainder.Tensor", "remainder.Scalar")
-def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
+def remainder(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     """With the sign of b; of floats a remainder of zero keeps the sign of a, other than Python's."""
     if not dtypes.is_float(e.out.dtype):
         return apply(e, ew.Mod(fmod=False), a, b, e.out.dtype)
@@ -248,36 +248,36 @@ def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
 
 
 @converts("fmod.Tensor", "fmod.Scalar")
-def fmod(e: Emitter, a: Operand, b: Operand) -> Value:
+def fmod(e: AtenEmitter, a: Operand, b: Operand) -> Value:
     return apply(e, ew.Mod(fmod=True), a, b, e.out.dtype)
 
 
 @converts("rsqrt")
-def rsqrt(e: Emitter, x: Value) -> Value:
+def rsqrt(e: AtenEmitter, x: Value) -> Value:
     return e.op(ew.Reciprocal(), e.op(ew.Sqrt(), e.cast(x, e.out.dtype)))
 
 
 @converts("exp2")
-def exp2(e: Emitter, x: Value) -> Value:
+def exp2(e: AtenEmitter, x: Value) -> Value:
     return apply(e, ew.Pow(), 2, x, e.out.dtype)
 
 
-def _log_base(e: Emitter, x: Value, base: float) -> Value:
+def _log_base(e: AtenEmitter, x: Value, base: float) -> Value:
     return e.op(ew.Mul(), e.op(ew.Log(), e.cast(x, e.out.dtype)), e.splat(1 / math.log(base), e.out))
 
 
 @converts("log2")
-def log2(e: Emitter, x: Value) -> Value:
+def log2(e: AtenEmitter, x: Value) -> Value:
     return _log_base(e, x, 2)
 
 
 @converts("log10")
-def log10(e: Emitter, x: Value) -> Value:
+def log10(e: AtenEmitter, x: Value) -> Value:
     return _log_base(e, x, 10)
 
 
 @converts("log1p")
-def log1p(e: Emitter, x: Value) -> Value:
+def log1p(e: AtenEmitter, x: Value) -> Value:
     """log(u)·x/(u - 1) with u = 1 + x rounded: the error of u cancels (W. Kahan), so that small x keep their digits."""
     x = e.cast(x, e.out.dtype)
     one = e.splat(1, e.out)
@@ -289,7 +289,7 @@ def log1p(e: Emitter, x: Value) -> Value:
 
 
 @converts("expm1")
-def expm1(e: Emitter, x: Value) -> Value:
+def expm1(e: AtenEmitter, x: Value) -> Value:
     """(u - 1)·x/log(u) with u = exp(x) rounded: the same cancellation as in `log1p`."""
     x = e.cast(x, e.out.dtype)
     one = e.splat(1, e.out)
@@ -303,23 +303,23 @@ def expm1(e: Emitter, x: Value) -> Value:
 
 
 @converts("clamp", "hardtanh")
-def clamp(e: Emitter, x: Value, lo: float | None, hi: float | None) -> Value:
+def clamp(e: AtenEmitter, x: Value, lo: float | None, hi: float | None) -> Value:
     x = e.cast(x, e.out.dtype)
     return e.op(ew.Clamp(-math.inf if lo is None else float(lo), math.inf if hi is None else float(hi)), x)
 
 
 @converts("clamp_min")
-def clamp_min(e: Emitter, x: Value, lo: float) -> Value:
+def clamp_min(e: AtenEmitter, x: Value, lo: float) -> Value:
     return clamp(e, x, lo, None)
 
 
 @converts("clamp_max")
-def clamp_max(e: Emitter, x: Value, hi: float) -> Value:
+def clamp_max(e: AtenEmitter, x: Value, hi: float) -> Value:
     return clamp(e, x, None, hi)
 
 
 @converts("clamp.Tensor")
-def clamp_tensor(e: Emitter, x: Value, lo: Value | None, hi: Value | None) -> Value:
+def clamp_tensor(e: AtenEmitter, x: Value, lo: Value | None, hi: Value | None) -> Value:
     x = e.operand(x, e.out)
     if lo is not None:
         x = e.op(ew.Maximum(), x, e.operand(lo, e.out))
@@ -327,24 +327,24 @@ def clamp_tensor(e: Emitter, x: Value, lo: Value | None, hi: Value | None) -> Va
 
 
 @converts("leaky_relu")
-def leaky_relu(e: Emitter, x: Value, slope: float) -> Value:
+def leaky_relu(e: AtenEmitter, x: Value, slope: float) -> Value:
     return e.op(ew.LeakyRelu(float(slope)), x)
 
 
 @converts("elu")
-def elu(e: Emitter, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
+def elu(e: AtenEmitter, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
     if input_scale != 1:
         e.refuse(f"input_scale={input_scale}; only 1 is supported")
     return e.op(ew.Elu(float(alpha)) if scale == 1 else ew.Selu(float(alpha), float(scale)), x)
 
 
 @converts("gelu")
-def gelu(e: Emitter, x: Value, approximate: str) -> Value:
+def gelu(e: AtenEmitter, x: Value, approximate: str) -> Value:
     return e.op(ew.Gelu(approximate), x)
 
 
 @converts("softplus")
-def softplus(e: Emitter, x: Value, beta: float, threshold: float) -> Value:
+def softplus(e: AtenEmitter, x: Value, beta: float, threshold: float) -> Value:
     """log(1 + exp(beta·x)) / beta, and x itself where beta·x > threshold."""
     if beta == 1 and threshold == 20 and e.out.dtype != "f64":  # beyond 20 both branches agree within f32's precision
         return e.op(ew.Softplus(), x)
@@ -354,12 +354,12 @@ def softplus(e: Emitter, x: Value, beta: float, threshold: float) -> Value:
 
 
 @converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
+def where(e: AtenEmitter, condition: Value, a: Operand, b: Operand) -> Value:
     a, b = (_wrapped(x, e.out.dtype) for x in (a, b))
     return _chosen(e, condition, a, b)
 
 
-def _chosen(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
+def _chosen(e: AtenEmitter, condition: Value, a: Operand, b: Operand) -> Value:
     c = e.operand(condition, TensorType(e.out.shape, "bool"))
     return e.op(ew.Where(), c, e.operand(a, e.out), e.operand(b, e.out))
 
@@ -373,17 +373,17 @@ def _wrapped(x: Operand, dtype: str) -> Operand:
 
 
 @converts("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
+def masked_fill(e: AtenEmitter, x: Value, mask: Value, value: Operand) -> Value:
     """Unlike `where`, PyTorch refuses a number here that the type can't hold."""
     return _chosen(e, mask, value, x)
 
 
 @converts("_to_copy")
-def to_copy(e: Emitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
+def to_copy(e: AtenEmitter, x: Value, dtype: torch.dtype | None, *_: Any) -> Value:
     return e.cast(x, e.out.dtype) if dtype is not None else x
 
 
 @converts("clone", "alias", "detach", "detach_", "lift_fresh", "lift_fresh_copy")
-def identity(e: Emitter, x: Value, *_: Any) -> Value:
+def identity(e: AtenEmitter, x: Value, *_: Any) -> Value:
     """Level1 tensors are values: no copies, no memory formats."""
     return x

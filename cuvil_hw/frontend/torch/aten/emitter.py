@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
@@ -46,10 +47,6 @@ def converts(*targets: str) -> Callable[[F], F]:
         return f
 
     return enter
-
-
-class Refused(Exception):
-    """Raised by a converter: why this use of an op can't be imported."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -99,7 +96,7 @@ def from_data(extent: Any) -> bool:
 
 
 @dataclass
-class Emitter:
+class AtenEmitter:
     """Appends the ops of the node at hand: `loc` is its place in the user's model, `results` the types of its results.
 
     `emitted`: constants that are in the IR already; `labels`: names of parameters and buffers. Both by id of a tensor.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import TABLE, Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, converts
 from cuvil_hw.frontend.torch.aten.index import within
 from cuvil_hw.frontend.torch.aten.nn import matmul
 from cuvil_hw.frontend.torch.aten.reduce import reduced
@@ -20,7 +20,7 @@ from cuvil_hw.types import TensorType
 SUM, MEAN, MAX = range(3)  # modes of embedding_bag
 
 
-def _groups(e: Emitter, ends: Value, rows: int) -> Value:
+def _groups(e: AtenEmitter, ends: Value, rows: int) -> Value:
     """For each row the number of groups that end before or at it: its group's, where `ends` (groups,) never falls."""
     shape = (rows, e.shape(ends)[0])
     at = e.broadcast(torch.arange(rows)[:, None], shape)
@@ -30,7 +30,7 @@ def _groups(e: Emitter, ends: Value, rows: int) -> Value:
 
 @converts("_grouped_mm")
 def grouped_mm(
-    e: Emitter, x: Value, w: Value, ends: Value | None, bias: Value | None = None, dtype: Any = None
+    e: AtenEmitter, x: Value, w: Value, ends: Value | None, bias: Value | None = None, dtype: Any = None
 ) -> Value:
     """x (S, K), rows sorted by group; w (groups, K, N); `ends` (groups,): where each group's rows end. Each row's
     product with its group's matrix; 0 behind the last end."""
@@ -55,7 +55,7 @@ TABLE["transformers.grouped_mm_fallback.default"] = grouped_mm
 
 
 @converts("histc")
-def histc(e: Emitter, x: Value, bins: int, low: float, high: float) -> Value:
+def histc(e: AtenEmitter, x: Value, bins: int, low: float, high: float) -> Value:
     """How many elements lie in each of `bins` equal parts of [low, high]; the last part holds `high` too."""
     kind = TensorType((e.type(x).size,), e.out.dtype)
     flat = e.reshape(e.cast(x, kind.dtype), kind.shape)
@@ -74,7 +74,7 @@ def histc(e: Emitter, x: Value, bins: int, low: float, high: float) -> Value:
 
 @converts("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(
-    e: Emitter,
+    e: AtenEmitter,
     weight: Value,
     indices: Value,
     offsets: Value,
@@ -107,7 +107,7 @@ def embedding_bag(
     return _pooled(e, rows, inside, mode), None, None, None
 
 
-def _pooled(e: Emitter, rows: Value, inside: Value, mode: int) -> Value:
+def _pooled(e: AtenEmitter, rows: Value, inside: Value, mode: int) -> Value:
     """rows (n, D), inside (bags, n) → (bags, D)."""
     (bags, count), wide = e.shape(inside), e.shape(rows)[1]
     full = TensorType((bags, count, wide), e.out.dtype)

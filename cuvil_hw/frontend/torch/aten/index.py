@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.elementwise import Operand
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axis_of, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
@@ -20,20 +20,20 @@ from cuvil_hw.types import TensorType
 REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", "mean": "add"}
 
 
-def within(e: Emitter, indices: Value, extent: int) -> None:
+def within(e: AtenEmitter, indices: Value, extent: int) -> None:
     """Negative indices, which other ops count from the end, are errors."""
     if not isinstance(indices, torch.Tensor):
         e.builder.within(indices, 0, extent - 1)
 
 
 @converts("embedding")
-def embedding(e: Emitter, weight: Value, indices: Value, *_: object) -> Value:
+def embedding(e: AtenEmitter, weight: Value, indices: Value, *_: object) -> Value:
     within(e, indices, e.shape(weight)[0])
     return e.op(Gather(0), weight, indices)
 
 
 @converts("index_select")
-def index_select(e: Emitter, x: Value, dim: int, indices: Value) -> Value:
+def index_select(e: AtenEmitter, x: Value, dim: int, indices: Value) -> Value:
     if not e.shape(x):
         return x
     axis = axis_of(dim, len(e.shape(x)))
@@ -41,7 +41,7 @@ def index_select(e: Emitter, x: Value, dim: int, indices: Value) -> Value:
     return e.op(Gather(axis), x, e.reshape(indices, (e.type(indices).size,)))
 
 
-def _chosen(e: Emitter, indices: Sequence[Value | None]) -> dict[int, Value]:
+def _chosen(e: AtenEmitter, indices: Sequence[Value | None]) -> dict[int, Value]:
     """Index tensors by axis; a constant mask as the positions where it is true."""
     found: dict[int, Value] = {}
     axis = 0
@@ -60,7 +60,7 @@ def _chosen(e: Emitter, indices: Sequence[Value | None]) -> dict[int, Value]:
     return found
 
 
-def _together(e: Emitter, chosen: dict[int, Value]) -> tuple[Value, tuple[int, ...]]:
+def _together(e: AtenEmitter, chosen: dict[int, Value]) -> tuple[Value, tuple[int, ...]]:
     """Positions (*s, count of axes) as i64, and s: the shape that the index tensors have in common."""
     s = tuple(np.broadcast_shapes(*(e.shape(v) for v in chosen.values())))
     columns = [e.reshape(e.broadcast(e.cast(v, "i64"), s), (*s, 1)) for v in chosen.values()]
@@ -79,7 +79,7 @@ def _place_of(axes: Sequence[int]) -> int:
 
 
 @converts("index.Tensor")
-def index(e: Emitter, x: Value, indices: Sequence[Value | None]) -> Value:
+def index(e: AtenEmitter, x: Value, indices: Sequence[Value | None]) -> Value:
     chosen = _chosen(e, indices)
     axes = list(chosen)
     if len(axes) == 1:
@@ -93,7 +93,7 @@ def index(e: Emitter, x: Value, indices: Sequence[Value | None]) -> Value:
 
 
 @converts("index_put", "_unsafe_index_put")
-def index_put(e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
+def index_put(e: AtenEmitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
     masks = [i for i in indices if i is not None and e.type(i).dtype == "bool" and not isinstance(i, torch.Tensor)]
     if masks:
         return _masked_put(e, x, indices, values, accumulate)
@@ -111,13 +111,13 @@ def index_put(e: Emitter, x: Value, indices: Sequence[Value | None], values: Val
     )
 
 
-def _scatter_nd(e: Emitter, x: Value, at: Value, updates: Value, accumulate: bool) -> Value:
+def _scatter_nd(e: AtenEmitter, x: Value, at: Value, updates: Value, accumulate: bool) -> Value:
     if accumulate and e.out.dtype == "bool":
         e.refuse("index_put with accumulate on booleans")
     return e.op(ew.ScatterND(how="add" if accumulate else "none"), x, at, updates)
 
 
-def _masked_put(e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
+def _masked_put(e: AtenEmitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
     """x[mask] = what is the same for every true element: all that doesn't depend on how many there are."""
     given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
     if len(given) != 1:
@@ -134,20 +134,20 @@ def _masked_put(e: Emitter, x: Value, indices: Sequence[Value | None], values: V
     return e.op(ew.Where(), wide, new, x)
 
 
-def _lines(e: Emitter, *values: Value) -> list[Value]:
+def _lines(e: AtenEmitter, *values: Value) -> list[Value]:
     """Values, those of no dimension as one element."""
     return [e.reshape(v, (1,)) if not e.shape(v) else v for v in values]
 
 
 @converts("gather")
-def gather(e: Emitter, x: Value, dim: int, indices: Value, sparse_grad: bool) -> Value:
+def gather(e: AtenEmitter, x: Value, dim: int, indices: Value, sparse_grad: bool) -> Value:
     x, indices = _lines(e, x, indices)
     axis = axis_of(dim, len(e.shape(x)))
     within(e, indices, e.shape(x)[axis])
     return e.reshape(e.op(ew.GatherElements(axis), x, indices), e.out.shape)
 
 
-def scattered(e: Emitter, how: str, x: Value, dim: int, indices: Value, updates: Value) -> Value:
+def scattered(e: AtenEmitter, how: str, x: Value, dim: int, indices: Value, updates: Value) -> Value:
     """`updates` may be larger than `indices`: only the elements with an index count."""
     if e.type(indices).size == 0:
         return x
@@ -162,32 +162,32 @@ def scattered(e: Emitter, how: str, x: Value, dim: int, indices: Value, updates:
     return e.reshape(e.op(op, x, indices, updates), e.out.shape)
 
 
-def _filled(e: Emitter, value: Operand, like: Value) -> Value:
+def _filled(e: AtenEmitter, value: Operand, like: Value) -> Value:
     return e.operand(value, TensorType(e.shape(like), e.out.dtype))
 
 
 @converts("scatter.src")
-def scatter_src(e: Emitter, x: Value, dim: int, indices: Value, source: Value) -> Value:
+def scatter_src(e: AtenEmitter, x: Value, dim: int, indices: Value, source: Value) -> Value:
     return scattered(e, "none", x, dim, indices, source)
 
 
 @converts("scatter.value")
-def scatter_value(e: Emitter, x: Value, dim: int, indices: Value, value: float) -> Value:
+def scatter_value(e: AtenEmitter, x: Value, dim: int, indices: Value, value: float) -> Value:
     return scattered(e, "none", x, dim, indices, _filled(e, value, indices))
 
 
 @converts("scatter.reduce")
-def scatter_src_reduce(e: Emitter, x: Value, dim: int, indices: Value, source: Value, reduce: str) -> Value:
+def scatter_src_reduce(e: AtenEmitter, x: Value, dim: int, indices: Value, source: Value, reduce: str) -> Value:
     return scattered(e, REDUCTIONS[reduce], x, dim, indices, source)
 
 
 @converts("scatter.value_reduce")
-def scatter_value_reduce(e: Emitter, x: Value, dim: int, indices: Value, value: float, reduce: str) -> Value:
+def scatter_value_reduce(e: AtenEmitter, x: Value, dim: int, indices: Value, value: float, reduce: str) -> Value:
     return scattered(e, REDUCTIONS[reduce], x, dim, indices, _filled(e, value, indices))
 
 
 @converts("scatter_add")
-def scatter_add(e: Emitter, x: Value, dim: int, indices: Value, source: Value) -> Value:
+def scatter_add(e: AtenEmitter, x: Value, dim: int, indices: Value, source: Value) -> Value:
     return scattered(e, "add", x, dim, indices, source)
 
 
@@ -201,7 +201,7 @@ def _neutral(how: str, dtype: str) -> float | int:
 
 @converts("scatter_reduce.two")
 def scatter_reduce(
-    e: Emitter, x: Value, dim: int, indices: Value, source: Value, reduce: str, include_self: bool
+    e: AtenEmitter, x: Value, dim: int, indices: Value, source: Value, reduce: str, include_self: bool
 ) -> Value:
     how = REDUCTIONS[reduce]
     if e.out.dtype == "bool":
@@ -218,7 +218,7 @@ def scatter_reduce(
     return _floor_quotient(e, y, counts)
 
 
-def _floor_quotient(e: Emitter, y: Value, counts: Value) -> Value:
+def _floor_quotient(e: AtenEmitter, y: Value, counts: Value) -> Value:
     """Rounded down for integers; counts are positive."""
     q = e.op(ew.Div(), y, counts)
     if dtypes.is_float(e.out.dtype):
@@ -235,7 +235,7 @@ def _cells(shape: Sequence[int], offset: int, a: int, b: int) -> list[int]:
     return [(first_row + i) * columns + first_column + i for i in range(count)]
 
 
-def _planes(e: Emitter, x: Value, a: int, b: int) -> tuple[Value, list[int]]:
+def _planes(e: AtenEmitter, x: Value, a: int, b: int) -> tuple[Value, list[int]]:
     """x as (*others, extent of a · extent of b), and the permutation that was made first."""
     rank = len(e.shape(x))
     order = [d for d in range(rank) if d not in (a, b)] + [a, b]
@@ -245,7 +245,7 @@ def _planes(e: Emitter, x: Value, a: int, b: int) -> tuple[Value, list[int]]:
 
 
 @converts("diagonal", "diagonal_copy")
-def diagonal(e: Emitter, x: Value, offset: int, dim1: int, dim2: int) -> Value:
+def diagonal(e: AtenEmitter, x: Value, offset: int, dim1: int, dim2: int) -> Value:
     rank = len(e.shape(x))
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     flat, _ = _planes(e, x, a, b)
@@ -253,7 +253,7 @@ def diagonal(e: Emitter, x: Value, offset: int, dim1: int, dim2: int) -> Value:
 
 
 @converts("diagonal_scatter")
-def diagonal_scatter(e: Emitter, x: Value, source: Value, offset: int, dim1: int, dim2: int) -> Value:
+def diagonal_scatter(e: AtenEmitter, x: Value, source: Value, offset: int, dim1: int, dim2: int) -> Value:
     rank = len(e.shape(x))
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     flat, order = _planes(e, x, a, b)
@@ -262,7 +262,7 @@ def diagonal_scatter(e: Emitter, x: Value, source: Value, offset: int, dim1: int
     return permuted(e, turned, [order.index(d) for d in range(rank)])
 
 
-def replaced(e: Emitter, x: Value, source: Value, positions: Sequence[int]) -> Value:
+def replaced(e: AtenEmitter, x: Value, source: Value, positions: Sequence[int]) -> Value:
     """x with its last axis' elements at constant `positions` taken from those of `source`, in order."""
     if not positions:
         return x
@@ -276,7 +276,7 @@ def replaced(e: Emitter, x: Value, source: Value, positions: Sequence[int]) -> V
 
 
 @converts("unfold", "unfold_copy")
-def unfold(e: Emitter, x: Value, dim: int, size: int, step: int) -> Value:
+def unfold(e: AtenEmitter, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along an axis; their elements become the last axis."""
     if not e.shape(x):
         return e.reshape(x, e.out.shape)
@@ -289,7 +289,7 @@ def unfold(e: Emitter, x: Value, dim: int, size: int, step: int) -> Value:
 
 
 @converts("as_strided", "as_strided_copy")
-def as_strided(e: Emitter, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Value:
+def as_strided(e: AtenEmitter, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Value:
     """Elements of x, which lies in its memory in order and alone, by where they are there."""
     at = torch.tensor(offset or 0)
     for extent, step in zip(size, stride, strict=True):
@@ -298,12 +298,12 @@ def as_strided(e: Emitter, x: Value, size: Sequence[int], stride: Sequence[int],
 
 
 @converts("as_strided_scatter")
-def as_strided_scatter(e: Emitter, *_: object) -> Value:
+def as_strided_scatter(e: AtenEmitter, *_: object) -> Value:
     e.refuse("writes memory by strides, which compiled tensors don't have; use slices or index_copy")
 
 
 @converts("masked_scatter")
-def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
+def masked_scatter(e: AtenEmitter, x: Value, mask: Value, source: Value) -> Value:
     """The n-th true element of the mask takes the n-th of the source."""
     mask = e.broadcast(mask, e.out.shape)
     size = e.out.size
@@ -316,12 +316,12 @@ def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
 
 
 @converts("take")
-def take(e: Emitter, x: Value, indices: Value) -> Value:
+def take(e: AtenEmitter, x: Value, indices: Value) -> Value:
     return e.op(Gather(0), e.reshape(x, (e.type(x).size,)), indices)
 
 
 @converts("put")
-def put(e: Emitter, x: Value, indices: Value, source: Value, accumulate: bool) -> Value:
+def put(e: AtenEmitter, x: Value, indices: Value, source: Value, accumulate: bool) -> Value:
     flat = e.reshape(x, (e.out.size,))
     count = e.type(indices).size
     at, updates = e.reshape(indices, (count, 1)), e.reshape(e.cast(source, e.out.dtype), (count,))
@@ -330,7 +330,7 @@ def put(e: Emitter, x: Value, indices: Value, source: Value, accumulate: bool) -
 
 @converts("index_reduce")
 def index_reduce(
-    e: Emitter, x: Value, dim: int, indices: Value, source: Value, reduce: str, include_self: bool
+    e: AtenEmitter, x: Value, dim: int, indices: Value, source: Value, reduce: str, include_self: bool
 ) -> Value:
     if not e.type(source).size:
         return x
@@ -343,7 +343,7 @@ def index_reduce(
 
 @converts("slice_scatter")
 def slice_scatter(
-    e: Emitter, x: Value, source: Value, dim: int, start: int | None, end: int | None, step: int
+    e: AtenEmitter, x: Value, source: Value, dim: int, start: int | None, end: int | None, step: int
 ) -> Value:
     """x with a slice of it replaced."""
     axis = axis_of(dim, len(e.out.shape))
@@ -359,7 +359,7 @@ def slice_scatter(
 
 
 @converts("select_scatter")
-def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: int | SSAValue) -> Value:
+def select_scatter(e: AtenEmitter, x: Value, source: Value, dim: int, index: int | SSAValue) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     if not isinstance(index, int):  # a tensor's element
         extent = e.out.shape[axis]

@@ -11,7 +11,7 @@ import torch
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.elementwise import Operand, apply
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts
 from cuvil_hw.frontend.torch.aten.reduce import reduced, vector_norm
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.reduce import ReduceSum
@@ -38,13 +38,13 @@ SHIFTS: dict[str, Op] = {
 
 def _enter_function(target: str, op: Op) -> None:
     @converts(target)
-    def convert(e: Emitter, x: Value) -> Value:
+    def convert(e: AtenEmitter, x: Value) -> Value:
         return e.op(op, e.cast(x, e.out.dtype))
 
 
 def _enter_shift(target: str, op: Op) -> None:
     @converts(f"{target}.Tensor", f"{target}.Scalar", f"{target}.Tensor_Scalar", f"{target}.Scalar_Tensor")
-    def convert(e: Emitter, x: Operand, by: Operand) -> Value:
+    def convert(e: AtenEmitter, x: Operand, by: Operand) -> Value:
         return apply(e, op, x, by, e.out.dtype)
 
 
@@ -54,7 +54,7 @@ for _target, _op in SHIFTS.items():
     _enter_shift(_target, _op)
 
 
-def _negative(e: Emitter, x: Value) -> Value:
+def _negative(e: AtenEmitter, x: Value) -> Value:
     """Whether the sign is minus, that of zero too; the sign of NaN is not defined."""
     kind = e.type(x)
     zero = e.splat(0, kind)
@@ -66,18 +66,18 @@ def _negative(e: Emitter, x: Value) -> Value:
 
 
 @converts("signbit")
-def signbit(e: Emitter, x: Value) -> Value:
+def signbit(e: AtenEmitter, x: Value) -> Value:
     return e.splat(False, e.out) if e.type(x).dtype == "bool" else _negative(e, x)
 
 
 @converts("copysign.Tensor", "copysign.Scalar")
-def copysign(e: Emitter, x: Operand, sign: Operand) -> Value:
+def copysign(e: AtenEmitter, x: Operand, sign: Operand) -> Value:
     size = e.op(ew.Abs(), e.operand(x, e.out))
     return e.op(ew.Where(), _negative(e, e.operand(sign, e.out)), e.op(ew.Neg(), size), size)
 
 
 @converts("atan2")
-def atan2(e: Emitter, y: Value, x: Value) -> Value:
+def atan2(e: AtenEmitter, y: Value, x: Value) -> Value:
     """atan of the smaller over the larger side, then turned into the octant: no quotient overflows, signed zeros and
     infinities as in C."""
     y, x = e.operand(y, e.out), e.operand(x, e.out)
@@ -99,7 +99,7 @@ def atan2(e: Emitter, y: Value, x: Value) -> Value:
     return e.op(ew.Where(), nan, e.splat(math.nan, e.out), angle)
 
 
-def _without_nan(e: Emitter, op: Op, a: Operand, b: Operand) -> Value:
+def _without_nan(e: AtenEmitter, op: Op, a: Operand, b: Operand) -> Value:
     """The number where one of two is NaN."""
     x, y = e.operand(a, e.out), e.operand(b, e.out)
     if e.out.dtype == "bool":
@@ -112,23 +112,23 @@ def _without_nan(e: Emitter, op: Op, a: Operand, b: Operand) -> Value:
 
 
 @converts("fmax")
-def fmax(e: Emitter, a: Value, b: Value) -> Value:
+def fmax(e: AtenEmitter, a: Value, b: Value) -> Value:
     return _without_nan(e, ew.Maximum(), a, b)
 
 
 @converts("fmin")
-def fmin(e: Emitter, a: Value, b: Value) -> Value:
+def fmin(e: AtenEmitter, a: Value, b: Value) -> Value:
     return _without_nan(e, ew.Minimum(), a, b)
 
 
 @converts("ldexp.Tensor")
-def ldexp(e: Emitter, x: Value, exponent: Value) -> Value:
+def ldexp(e: AtenEmitter, x: Value, exponent: Value) -> Value:
     power = e.op(ew.Pow(), e.splat(2, e.out), e.operand(exponent, e.out))
     return e.op(ew.Mul(), e.operand(x, e.out), power)
 
 
 @converts("addbmm")
-def addbmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
+def addbmm(e: AtenEmitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
     """beta·c + alpha·Σ_n a[n] @ b[n]: one product over n and the inner dimension."""
     batch, rows, inner = e.shape(a)
     acc = "" if dtypes.is_float(e.out.dtype) else "i64"
@@ -144,7 +144,7 @@ def addbmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) 
 
 
 @converts("hypot")
-def hypot(e: Emitter, a: Value, b: Value) -> Value:
+def hypot(e: AtenEmitter, a: Value, b: Value) -> Value:
     """The larger side times √(1 + ratio²): no square overflows."""
     x, y = (e.op(ew.Abs(), e.operand(v, e.out)) for v in (a, b))
     large, small = e.op(ew.Maximum(), x, y), e.op(ew.Minimum(), x, y)
@@ -158,19 +158,19 @@ def hypot(e: Emitter, a: Value, b: Value) -> Value:
 
 
 @converts("dist")
-def dist(e: Emitter, a: Value, b: Value, p: float) -> Value:
+def dist(e: AtenEmitter, a: Value, b: Value, p: float) -> Value:
     """The norm of the difference."""
     kind = TensorType(tuple(np.broadcast_shapes(e.shape(a), e.shape(b))), e.out.dtype)
     difference = e.op(ew.Sub(), e.operand(a, kind), e.operand(b, kind))
     return vector_norm(e, difference, p, None, False, None)
 
 
-def _norms(e: Emitter, difference: Value, p: float) -> Value:
+def _norms(e: AtenEmitter, difference: Value, p: float) -> Value:
     return vector_norm(e, difference, p, [-1], False, None)
 
 
 @converts("cdist", "_cdist_forward", "_euclidean_dist")
-def cdist(e: Emitter, a: Value, b: Value, p: float = 2.0, *_: object) -> Value:
+def cdist(e: AtenEmitter, a: Value, b: Value, p: float = 2.0, *_: object) -> Value:
     """Distances of every row of a (…, P, M) to every row of b (…, R, M)."""
     rows, others, wide = e.shape(a)[-2], e.shape(b)[-2], e.shape(a)[-1]
     kind = TensorType((*e.out.shape[:-2], rows, others, wide), e.out.dtype)
@@ -180,14 +180,14 @@ def cdist(e: Emitter, a: Value, b: Value, p: float = 2.0, *_: object) -> Value:
 
 
 @converts("pdist", "_pdist_forward")
-def pdist(e: Emitter, x: Value, p: float) -> Value:
+def pdist(e: AtenEmitter, x: Value, p: float) -> Value:
     """Distances of rows i < j."""
     i, j = torch.triu_indices(e.shape(x)[0], e.shape(x)[0], 1)
     return _norms(e, e.op(ew.Sub(), e.op(ew.Gather(0), x, i), e.op(ew.Gather(0), x, j)), p)
 
 
 @converts("round.decimals")
-def round_decimals(e: Emitter, x: Value, decimals: int) -> Value:
+def round_decimals(e: AtenEmitter, x: Value, decimals: int) -> Value:
     if not dtypes.is_float(e.out.dtype):
         return x
     factor = e.splat(10.0 ** abs(decimals), e.out)
@@ -197,7 +197,7 @@ def round_decimals(e: Emitter, x: Value, decimals: int) -> Value:
 
 @converts("_trilinear")
 def trilinear(
-    e: Emitter,
+    e: AtenEmitter,
     a: Value,
     b: Value,
     c: Value,

@@ -11,7 +11,7 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axis_of, converts
 from cuvil_hw.frontend.torch.aten.reduce import reduced
 from cuvil_hw.frontend.torch.aten.shape import permuted
 from cuvil_hw.ops import norm
@@ -21,13 +21,13 @@ from cuvil_hw.ops.nn import Linear
 from cuvil_hw.types import TensorType
 
 
-def _accumulator(e: Emitter) -> str:
+def _accumulator(e: AtenEmitter) -> str:
     """Products of plain integer tensors are summed in i64, which holds their last bits, and then wrap in their type."""
     return "" if dtypes.is_float(e.out.dtype) else "i64"
 
 
 @converts("linear")
-def linear(e: Emitter, x: Value, w: Value, b: Value | None) -> Value:
+def linear(e: AtenEmitter, x: Value, w: Value, b: Value | None) -> Value:
     if len(e.shape(w)) == 1:
         w = e.reshape(w, (1, *e.shape(w)))
     op = Linear(acc=_accumulator(e))
@@ -38,7 +38,7 @@ def linear(e: Emitter, x: Value, w: Value, b: Value | None) -> Value:
 
 
 @converts("mm", "bmm", "matmul")
-def matmul(e: Emitter, a: Value, b: Value) -> Value:
+def matmul(e: AtenEmitter, a: Value, b: Value) -> Value:
     if isinstance(b, torch.Tensor) and b.ndim == 2:
         y: Value = e.op(Linear(acc=_accumulator(e)), a, b.T)
         return e.reshape(e.cast(y, e.out.dtype), e.out.shape)
@@ -51,7 +51,7 @@ def matmul(e: Emitter, a: Value, b: Value) -> Value:
 
 
 @converts("addmm", "baddbmm", "addmv")
-def addmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
+def addmm(e: AtenEmitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
     """beta·c + alpha·(a @ b)"""
     plain = beta == alpha == 1 and dtypes.is_float(e.out.dtype)
     if plain and isinstance(b, torch.Tensor) and b.ndim == 2 and e.shape(c) == e.out.shape[-1:]:
@@ -65,11 +65,13 @@ def addmm(e: Emitter, c: Value, a: Value, b: Value, beta: float, alpha: float) -
     return e.op(ew.Add(), y, c if beta == 1 else e.op(ew.Mul(), c, e.splat(beta, e.out)))
 
 
-def channel(e: Emitter, v: Value | None, channels: int, default: float) -> Value:
+def channel(e: AtenEmitter, v: Value | None, channels: int, default: float) -> Value:
     return e.splat(default, TensorType((channels,), e.out.dtype)) if v is None else e.cast(v, e.out.dtype)
 
 
-def _batch_norm(e: Emitter, x: Value, w: Value | None, b: Value | None, mean: Value, var: Value, eps: float) -> Value:
+def _batch_norm(
+    e: AtenEmitter, x: Value, w: Value | None, b: Value | None, mean: Value, var: Value, eps: float
+) -> Value:
     c = e.shape(x)[1]
     return e.op(
         norm.BatchNorm(eps),
@@ -83,14 +85,14 @@ def _batch_norm(e: Emitter, x: Value, w: Value | None, b: Value | None, mean: Va
 
 @converts("_native_batch_norm_legit_no_training")
 def batch_norm(
-    e: Emitter, x: Value, w: Value | None, b: Value | None, mean: Value, var: Value, momentum: float, eps: float
+    e: AtenEmitter, x: Value, w: Value | None, b: Value | None, mean: Value, var: Value, momentum: float, eps: float
 ) -> tuple[Value, None, None]:
     return _batch_norm(e, x, w, b, mean, var, eps), None, None
 
 
 @converts("_native_batch_norm_legit.no_stats")
 def batch_norm_of_batch(
-    e: Emitter, x: Value, w: Value | None, b: Value | None, training: bool, momentum: float, eps: float
+    e: AtenEmitter, x: Value, w: Value | None, b: Value | None, training: bool, momentum: float, eps: float
 ) -> tuple[Value, None, None]:
     """A layer that keeps no statistics: those of the batch are meant in inference too."""
     kind = e.type(x)
@@ -111,7 +113,7 @@ def batch_norm_of_batch(
     "_native_batch_norm_legit_functional",
     "native_batch_norm",
 )
-def batch_norm_training(e: Emitter, *_: Any) -> Value:
+def batch_norm_training(e: AtenEmitter, *_: Any) -> Value:
     e.refuse(
         "batch norm over the statistics of the batch itself; call model.eval() first, "
         "or keep running statistics (track_running_stats=True)"
@@ -119,13 +121,13 @@ def batch_norm_training(e: Emitter, *_: Any) -> Value:
 
 
 @converts("native_dropout")
-def native_dropout(e: Emitter, *_: Any) -> Value:
+def native_dropout(e: AtenEmitter, *_: Any) -> Value:
     e.refuse("dropout in training mode; call model.eval() first")
 
 
 @converts("native_layer_norm")
 def layer_norm(
-    e: Emitter, x: Value, shape: Sequence[int], w: Value | None, b: Value | None, eps: float
+    e: AtenEmitter, x: Value, shape: Sequence[int], w: Value | None, b: Value | None, eps: float
 ) -> tuple[Value, None, None]:
     kind = TensorType(tuple(shape), e.out.dtype)
     scale = e.splat(1, kind) if w is None else e.cast(w, kind.dtype)
@@ -135,14 +137,14 @@ def layer_norm(
 
 @converts("native_group_norm")
 def group_norm(
-    e: Emitter, x: Value, w: Value | None, b: Value | None, n: int, c: int, hw: int, groups: int, eps: float
+    e: AtenEmitter, x: Value, w: Value | None, b: Value | None, n: int, c: int, hw: int, groups: int, eps: float
 ) -> tuple[Value, None, None]:
     return e.op(norm.GroupNorm(groups, eps), x, channel(e, w, c, 1), channel(e, b, c, 0)), None, None
 
 
 @converts("instance_norm")
 def instance_norm(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     w: Value | None,
     b: Value | None,
@@ -160,21 +162,21 @@ def instance_norm(
 
 
 @converts("_softmax", "softmax.int")
-def softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
+def softmax(e: AtenEmitter, x: Value, dim: int, *_: Any) -> Value:
     return _softmax(e, rd.Softmax(axis_of(dim, len(e.out.shape))), x)
 
 
 @converts("_log_softmax", "log_softmax.int")
-def log_softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
+def log_softmax(e: AtenEmitter, x: Value, dim: int, *_: Any) -> Value:
     return _softmax(e, rd.LogSoftmax(axis_of(dim, len(e.out.shape))), x)
 
 
 @converts("_safe_softmax")
-def safe_softmax(e: Emitter, x: Value, dim: int, *_: Any) -> Value:
+def safe_softmax(e: AtenEmitter, x: Value, dim: int, *_: Any) -> Value:
     return _empty_rows_zero(e, e.cast(x, e.out.dtype), axis_of(dim, len(e.out.shape)))
 
 
-def _empty_rows_zero(e: Emitter, x: Value, axis: int) -> Value:
+def _empty_rows_zero(e: AtenEmitter, x: Value, axis: int) -> Value:
     """Softmax that gives 0, not NaN, where all of a row is -infinity."""
     kind = e.type(x)
     top = e.op(rd.ReduceMax((axis,), True), x)
@@ -182,14 +184,14 @@ def _empty_rows_zero(e: Emitter, x: Value, axis: int) -> Value:
     return e.op(ew.Where(), empty, e.splat(0, kind), e.op(rd.Softmax(axis), x))
 
 
-def _softmax(e: Emitter, op: Op, x: Value) -> Value:
+def _softmax(e: AtenEmitter, op: Op, x: Value) -> Value:
     x = e.cast(x, e.out.dtype)
     if e.out.shape:
         return e.op(op, x)
     return e.reshape(e.op(op, e.reshape(x, (1,))), ())
 
 
-def _per_query_head(e: Emitter, x: Value, heads: int) -> Value:
+def _per_query_head(e: AtenEmitter, x: Value, heads: int) -> Value:
     """Keys or values (…, H, S, E), each head repeated for its group of query heads."""
     *lead, own, steps, size = e.shape(x)
     apart = e.reshape(x, (*lead, own, 1, steps, size))
@@ -198,7 +200,7 @@ def _per_query_head(e: Emitter, x: Value, heads: int) -> Value:
 
 @converts("scaled_dot_product_attention")
 def attention(
-    e: Emitter,
+    e: AtenEmitter,
     q: Value,
     k: Value,
     v: Value,

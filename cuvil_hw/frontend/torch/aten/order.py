@@ -9,53 +9,53 @@ import torch
 
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axis_of, converts
 from cuvil_hw.frontend.torch.aten.reduce import reduced
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
 
 
-def _number(e: Emitter, x: Value) -> Value:
+def _number(e: AtenEmitter, x: Value) -> Value:
     """What order is told of; booleans as integers."""
     return e.cast(x, "i8") if e.type(x).dtype == "bool" else x
 
 
-def _along(e: Emitter, x: Value, dim: int) -> tuple[Value, int]:
+def _along(e: AtenEmitter, x: Value, dim: int) -> tuple[Value, int]:
     """x with at least one dimension, and the axis."""
     shape = e.shape(x)
     return (x, axis_of(dim, len(shape))) if shape else (e.reshape(x, (1,)), 0)
 
 
-def ordered(e: Emitter, x: Value, axis: int, count: int, largest: bool) -> tuple[Value, Value]:
+def ordered(e: AtenEmitter, x: Value, axis: int, count: int, largest: bool) -> tuple[Value, Value]:
     """The first `count` along `axis` in descending or ascending order, and their positions; equal ones keep their
     order, NaN counts as larger than everything."""
     where = e.op(ew.PositionOf(axis, count), e.op(ew.Rank(axis, largest), _number(e, x)))
     return e.op(ew.GatherElements(axis), x, where), where
 
 
-def _shaped(e: Emitter, values: Value, where: Value) -> tuple[Value, Value]:
+def _shaped(e: AtenEmitter, values: Value, where: Value) -> tuple[Value, Value]:
     return e.reshape(values, e.results[0].shape), e.reshape(where, e.results[1].shape)
 
 
 @converts("sort")
-def sort(e: Emitter, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+def sort(e: AtenEmitter, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
     x, axis = _along(e, x, dim)
     return _shaped(e, *ordered(e, x, axis, e.shape(x)[axis], descending))
 
 
 @converts("sort.stable")
-def sort_stable(e: Emitter, x: Value, stable: bool | None, dim: int, descending: bool) -> tuple[Value, Value]:
+def sort_stable(e: AtenEmitter, x: Value, stable: bool | None, dim: int, descending: bool) -> tuple[Value, Value]:
     return sort(e, x, dim, descending)
 
 
 @converts("topk")
-def topk(e: Emitter, x: Value, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Value, Value]:
+def topk(e: AtenEmitter, x: Value, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Value, Value]:
     x, axis = _along(e, x, dim)
     return _shaped(e, *ordered(e, x, axis, k, largest))
 
 
-def _nth(e: Emitter, x: Value, axis: int, n: int, keepdim: bool) -> tuple[Value, Value]:
+def _nth(e: AtenEmitter, x: Value, axis: int, n: int, keepdim: bool) -> tuple[Value, Value]:
     """The element of rank n in ascending order, and its position."""
     rank = e.op(ew.Rank(axis, False), _number(e, x))
     hit = e.op(ew.Equal(), rank, e.splat(n, e.type(rank)))
@@ -65,12 +65,12 @@ def _nth(e: Emitter, x: Value, axis: int, n: int, keepdim: bool) -> tuple[Value,
 
 
 @converts("kthvalue")
-def kthvalue(e: Emitter, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Value, Value]:
+def kthvalue(e: AtenEmitter, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Value, Value]:
     x, axis = _along(e, x, dim)
     return _nth(e, x, axis, k - 1, keepdim)
 
 
-def _median(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
+def _median(e: AtenEmitter, x: Value, axis: int) -> tuple[Value, Value]:
     """The lower of two middle elements; NaN where there is one: the first of them."""
     n = e.shape(x)[axis]
     rank = e.op(ew.Rank(axis, False), _number(e, x))
@@ -85,41 +85,41 @@ def _median(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
 
 
 @converts("median.dim")
-def median_dim(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+def median_dim(e: AtenEmitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
     x, axis = _along(e, x, dim)
     return _shaped(e, *_median(e, x, axis))
 
 
 @converts("median")
-def median(e: Emitter, x: Value) -> Value:
+def median(e: AtenEmitter, x: Value) -> Value:
     size = e.type(x).size
     if not size:
         return e.splat(math.nan if dtypes.is_float(e.out.dtype) else dtypes.int_range(e.out.dtype)[0], e.out)
     return e.reshape(_median(e, e.reshape(x, (size,)), 0)[0], ())
 
 
-def _running(e: Emitter, op: type[Any], x: Value, dim: int) -> Value:
+def _running(e: AtenEmitter, op: type[Any], x: Value, dim: int) -> Value:
     x, axis = _along(e, e.cast(x, e.out.dtype), dim)
     return e.reshape(e.op(op(axis), x), e.out.shape)
 
 
 @converts("cumsum")
-def cumsum(e: Emitter, x: Value, dim: int, dtype: Any) -> Value:
+def cumsum(e: AtenEmitter, x: Value, dim: int, dtype: Any) -> Value:
     return _running(e, ew.CumSum, x, dim)
 
 
 @converts("cumprod")
-def cumprod(e: Emitter, x: Value, dim: int, dtype: Any) -> Value:
+def cumprod(e: AtenEmitter, x: Value, dim: int, dtype: Any) -> Value:
     return _running(e, ew.CumProd, x, dim)
 
 
-def _up_to(e: Emitter, x: Value, axis: int) -> Value:
+def _up_to(e: AtenEmitter, x: Value, axis: int) -> Value:
     """(…, n, n, …): in row i the elements up to i, the last of them repeated."""
     at = torch.arange(e.shape(x)[axis])
     return e.op(Gather(axis), x, torch.minimum(at[:, None], at))
 
 
-def _running_extreme(e: Emitter, x: Value, dim: int, value: type[Any], position: type[Any]) -> tuple[Value, Value]:
+def _running_extreme(e: AtenEmitter, x: Value, dim: int, value: type[Any], position: type[Any]) -> tuple[Value, Value]:
     """The last of equals; NaN wins from where it stands on."""
     x, axis = _along(e, x, dim)
     rows = _number(e, _up_to(e, x, axis))
@@ -130,17 +130,17 @@ def _running_extreme(e: Emitter, x: Value, dim: int, value: type[Any], position:
 
 
 @converts("cummax")
-def cummax(e: Emitter, x: Value, dim: int) -> tuple[Value, Value]:
+def cummax(e: AtenEmitter, x: Value, dim: int) -> tuple[Value, Value]:
     return _running_extreme(e, x, dim, rd.ReduceMax, rd.ArgMax)
 
 
 @converts("cummin")
-def cummin(e: Emitter, x: Value, dim: int) -> tuple[Value, Value]:
+def cummin(e: AtenEmitter, x: Value, dim: int) -> tuple[Value, Value]:
     return _running_extreme(e, x, dim, rd.ReduceMin, rd.ArgMin)
 
 
 @converts("logcumsumexp")
-def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
+def logcumsumexp(e: AtenEmitter, x: Value, dim: int) -> Value:
     """Each row against its own maximum, so that nothing overflows or is lost."""
     shape = e.shape(x)
     x, axis = _along(e, x, dim)
@@ -159,7 +159,7 @@ def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
     return e.reshape(e.op(ew.Add(), total, e.reshape(top, e.shape(total))), shape)
 
 
-def _nanmedian(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
+def _nanmedian(e: AtenEmitter, x: Value, axis: int) -> tuple[Value, Value]:
     """The lower middle one of the elements that are numbers; the first element where none is. NaNs rank last."""
     if not dtypes.is_float(e.type(x).dtype):
         return _median(e, x, axis)
@@ -175,18 +175,18 @@ def _nanmedian(e: Emitter, x: Value, axis: int) -> tuple[Value, Value]:
 
 
 @converts("nanmedian.dim")
-def nanmedian_dim(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+def nanmedian_dim(e: AtenEmitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
     x, axis = _along(e, x, dim)
     return _shaped(e, *_nanmedian(e, x, axis))
 
 
 @converts("nanmedian")
-def nanmedian(e: Emitter, x: Value) -> Value:
+def nanmedian(e: AtenEmitter, x: Value) -> Value:
     size = e.type(x).size
     return e.reshape(_nanmedian(e, e.reshape(x, (size,)), 0)[0], ()) if size else median(e, x)
 
 
-def _below(e: Emitter, values: Value, limits: Value, right: bool) -> Value:
+def _below(e: AtenEmitter, values: Value, limits: Value, right: bool) -> Value:
     """How many of `limits` (…, n) lie below each of `values` (…, m, 1): those equal to it too if `right`. A NaN limit
     lies above every value, a NaN value above every other limit."""
     dtype = e.common_dtype(values, limits)
@@ -202,13 +202,13 @@ def _below(e: Emitter, values: Value, limits: Value, right: bool) -> Value:
 
 
 @converts("bucketize.Tensor")
-def bucketize(e: Emitter, x: Value, limits: Value, out_int32: bool, right: bool) -> Value:
+def bucketize(e: AtenEmitter, x: Value, limits: Value, out_int32: bool, right: bool) -> Value:
     return _below(e, e.reshape(x, (*e.shape(x), 1)), limits, right)
 
 
 @converts("searchsorted.Tensor")
 def searchsorted(
-    e: Emitter, limits: Value, x: Value, out_int32: bool, right: bool, side: str | None, sorter: Value | None
+    e: AtenEmitter, limits: Value, x: Value, out_int32: bool, right: bool, side: str | None, sorter: Value | None
 ) -> Value:
     if sorter is not None:
         limits = e.op(ew.GatherElements(len(e.shape(limits)) - 1), limits, sorter)
@@ -219,12 +219,12 @@ def searchsorted(
 
 
 @converts("mode")
-def mode(e: Emitter, *_: Any) -> Value:
+def mode(e: AtenEmitter, *_: Any) -> Value:
     e.refuse("the most frequent value; use topk, or count with one_hot and sum")
 
 
 @converts("nonzero_static")
-def nonzero_static(e: Emitter, x: Value, size: int, fill_value: int) -> Value:
+def nonzero_static(e: AtenEmitter, x: Value, size: int, fill_value: int) -> Value:
     """(size, axes): where the first elements are that aren't zero, `fill_value` where there are no more."""
     shape, total = e.shape(x), e.type(x).size
     if not e.out.size or not total:

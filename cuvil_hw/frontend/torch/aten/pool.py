@@ -12,7 +12,7 @@ import torch
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.conv import batched
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts, extended
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts, extended
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
@@ -23,7 +23,7 @@ from cuvil_hw.types import TensorType
 
 
 def _window(
-    e: Emitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, n: int
+    e: AtenEmitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, n: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """kernel, strides, pads (begin…, end…), dilations and the end cells that exist only because of ceil_mode."""
     k = extended(kernel, n)
@@ -35,12 +35,12 @@ def _window(
     return k, s, (*p, *(a + b for a, b in zip(p, extra, strict=True))), d, tuple(extra)
 
 
-def _max_pool(e: Emitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Value:
+def _max_pool(e: AtenEmitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Value:
     k, s, p, d, _ = _window(e, x, kernel, stride, padding, dilation, n)
     return e.reshape(e.op(MaxPool(k, s, p, d), batched(e, x, n)), e.out.shape)
 
 
-def _max_positions(e: Emitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Value:
+def _max_positions(e: AtenEmitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Value:
     """Positions within the plane of each channel."""
     k, s, p, d, _ = _window(e, x, kernel, stride, padding, dilation, n)
     flat = e.op(MaxPoolPositions(k, s, p, d), batched(e, x, n))
@@ -49,7 +49,7 @@ def _max_positions(e: Emitter, x: Value, n: int, kernel: Any, stride: Any, paddi
 
 
 def _avg_pool(
-    e: Emitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, include_pad: bool, divisor: int | None
+    e: AtenEmitter, x: Value, n: int, kernel: Any, stride: Any, padding: Any, include_pad: bool, divisor: int | None
 ) -> Value:
     k, s, p, d, extra = _window(e, x, kernel, stride, padding, 1, n)
     x = batched(e, x, n)
@@ -68,19 +68,21 @@ def _avg_pool(
 
 def _enter_pools(n: int) -> None:
     @converts(f"max_pool{n}d")
-    def max_pool(e: Emitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Value:
+    def max_pool(
+        e: AtenEmitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    ) -> Value:
         return _max_pool(e, x, n, kernel, stride, padding, dilation)
 
     @converts(f"max_pool{n}d_with_indices")
     def with_indices(
-        e: Emitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+        e: AtenEmitter, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
     ) -> tuple[Value, Value]:
         window = (kernel, stride, padding, dilation)
         return _max_pool(e, x, n, *window), _max_positions(e, x, n, *window)
 
     @converts(f"avg_pool{n}d")
     def avg_pool(
-        e: Emitter,
+        e: AtenEmitter,
         x: Value,
         kernel: Any,
         stride: Any,
@@ -92,11 +94,11 @@ def _enter_pools(n: int) -> None:
         return _avg_pool(e, x, n, kernel, stride, padding, include_pad, divisor)
 
     @converts(f"adaptive_avg_pool{n}d", f"_adaptive_avg_pool{n}d")
-    def adaptive_avg(e: Emitter, x: Value, size: Any) -> Value:
+    def adaptive_avg(e: AtenEmitter, x: Value, size: Any) -> Value:
         return _adaptive(e, x, n, average=True)
 
     @converts(f"adaptive_max_pool{n}d")
-    def adaptive_max(e: Emitter, x: Value, size: Any) -> tuple[Value, Value]:
+    def adaptive_max(e: AtenEmitter, x: Value, size: Any) -> tuple[Value, Value]:
         return _adaptive(e, x, n, average=False), _adaptive_positions(e, x, n)
 
 
@@ -110,7 +112,7 @@ def _even(ins: Sequence[int], outs: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(i // o for i, o in zip(ins, outs, strict=True)) if fits else None
 
 
-def _adaptive(e: Emitter, x: Value, n: int, average: bool) -> Value:
+def _adaptive(e: AtenEmitter, x: Value, n: int, average: bool) -> Value:
     """Window i of an axis covers floor(i·n/out) to ceil((i+1)·n/out): a plain pool when out divides n, else parts."""
     if average and not dtypes.is_float(e.out.dtype):
         e.refuse(f"averages floats, not {e.out.dtype}")
@@ -131,7 +133,7 @@ def _adaptive(e: Emitter, x: Value, n: int, average: bool) -> Value:
     return x
 
 
-def _adaptive_positions(e: Emitter, x: Value, n: int) -> Value:
+def _adaptive_positions(e: AtenEmitter, x: Value, n: int) -> Value:
     """Windows of different lengths as one of the longest each, its last cells repeated: the first of equals is real."""
     shape = e.shape(x)
     ins, outs = shape[-n:], e.out.shape[-n:]
@@ -161,7 +163,7 @@ def _adaptive_positions(e: Emitter, x: Value, n: int) -> Value:
 
 
 @converts("max_unpool2d", "max_unpool3d")
-def max_unpool(e: Emitter, x: Value, indices: Value, size: Sequence[int], *_: Any) -> Value:
+def max_unpool(e: AtenEmitter, x: Value, indices: Value, size: Sequence[int], *_: Any) -> Value:
     """Zeros, but the elements of x at their positions in the plane of each channel."""
     n = len(size)
     shape = e.shape(x)
@@ -184,7 +186,7 @@ def _patches(extents: Sequence[int], kernel: Any, dilation: Any, padding: Any, s
 
 
 @converts("im2col")
-def im2col(e: Emitter, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Value:
+def im2col(e: AtenEmitter, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Value:
     shape = e.shape(x)
     x = batched(e, x, 2)
     rows, channels, *extents = e.shape(x)
@@ -197,7 +199,9 @@ def im2col(e: Emitter, x: Value, kernel: Any, dilation: Any, padding: Any, strid
 
 
 @converts("col2im")
-def col2im(e: Emitter, x: Value, size: Sequence[int], kernel: Any, dilation: Any, padding: Any, stride: Any) -> Value:
+def col2im(
+    e: AtenEmitter, x: Value, size: Sequence[int], kernel: Any, dilation: Any, padding: Any, stride: Any
+) -> Value:
     """Every cell of the plane gathers the windows' elements that belong to it: the sum of at most ∏kernel of them."""
     at = _patches(size, kernel, dilation, padding, stride)
     p = extended(padding, 2)

@@ -6,11 +6,11 @@ from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.powers import fixed_power, power
 from cuvil_hw.frontend.torch.aten.elementwise import Operand, apply
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts
 
 
 @converts("pow.Tensor_Scalar")
-def pow_scalar(e: Emitter, x: Value, exponent: float) -> Value:
+def pow_scalar(e: AtenEmitter, x: Value, exponent: float) -> Value:
     """Small exponents as the products that torch itself uses."""
     x = e.cast(x, e.out.dtype)
     if exponent == 1:
@@ -27,7 +27,7 @@ def pow_scalar(e: Emitter, x: Value, exponent: float) -> Value:
 
 
 @converts("pow.Tensor_Tensor", "pow.Scalar")
-def pow_tensor(e: Emitter, x: Operand, exponent: Operand) -> Value:
+def pow_tensor(e: AtenEmitter, x: Operand, exponent: Operand) -> Value:
     if dtypes.is_float(e.out.dtype):
         return apply(e, ew.Pow(), x, exponent, e.out.dtype)
     base = e.wrapped(x, e.out.dtype)
@@ -35,7 +35,7 @@ def pow_tensor(e: Emitter, x: Operand, exponent: Operand) -> Value:
     return power(e, e.operand(base, e.out), e.operand(exponent, e.out), e.out, known)
 
 
-def _fixed_power(e: Emitter, x: Value, exponent: int) -> Value:
+def _fixed_power(e: AtenEmitter, x: Value, exponent: int) -> Value:
     low, high = dtypes.int_range(e.out.dtype)
     if exponent < 0:
         e.refuse("integers to negative integer powers, which torch doesn't allow; convert to floats first")

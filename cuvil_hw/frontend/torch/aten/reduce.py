@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axes_of, axis_of, converts
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.binary import Div, Equal, Mul, Pow, Sub
@@ -17,7 +17,7 @@ EXTREMES: dict[str, tuple[type[Any], type[Any]]] = {"max": (rd.ReduceMax, rd.Arg
 TRUTH: dict[str, type[Any]] = {"any": rd.ReduceMax, "all": rd.ReduceMin}
 
 
-def reduced(e: Emitter, op: type[Any], x: Value, dims: Any, keepdim: bool = False, **attributes: Any) -> Value:
+def reduced(e: AtenEmitter, op: type[Any], x: Value, dims: Any, keepdim: bool = False, **attributes: Any) -> Value:
     """`op` over `dims` (None or []: all); a 0-d tensor is reduced as one of one element."""
     rank = len(e.shape(x))
     if rank == 0:
@@ -27,55 +27,55 @@ def reduced(e: Emitter, op: type[Any], x: Value, dims: Any, keepdim: bool = Fals
 
 def _enter_sum(target: str, op: type[Any]) -> None:
     @converts(target)
-    def over_all(e: Emitter, x: Value, dtype: Any) -> Value:
+    def over_all(e: AtenEmitter, x: Value, dtype: Any) -> Value:
         return reduced(e, op, e.cast(x, e.out.dtype), None)
 
     @converts(f"{target}.dim_IntList" if target == "sum" else f"{target}.dim")
-    def over_dims(e: Emitter, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
+    def over_dims(e: AtenEmitter, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
         return reduced(e, op, e.cast(x, e.out.dtype), dims, keepdim)
 
 
 def _enter_extreme(target: str, value: type[Any], position: type[Any]) -> None:
     @converts(f"a{target}")
-    def over_dims(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+    def over_dims(e: AtenEmitter, x: Value, dims: Any, keepdim: bool) -> Value:
         return extreme(e, x, dims, keepdim)
 
     @converts(target)
-    def over_all(e: Emitter, x: Value) -> Value:
+    def over_all(e: AtenEmitter, x: Value) -> Value:
         return extreme(e, x, None, False)
 
     @converts(f"{target}.dim")
-    def with_index(e: Emitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    def with_index(e: AtenEmitter, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
         return extreme(e, x, [dim], keepdim), arg(e, _numbers(e, x), dim, keepdim)
 
-    def extreme(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+    def extreme(e: AtenEmitter, x: Value, dims: Any, keepdim: bool) -> Value:
         return e.cast(reduced(e, value, _numbers(e, x), dims, keepdim), e.out.dtype)
 
     @converts(f"arg{target}")
-    def arg(e: Emitter, x: Value, dim: int | None, keepdim: bool) -> Value:
+    def arg(e: AtenEmitter, x: Value, dim: int | None, keepdim: bool) -> Value:
         shape = e.results[-1].shape
         x = e.reshape(x, (e.type(x).size,) if dim is None or not e.shape(x) else e.shape(x))
         axis = 0 if dim is None else axis_of(dim, len(e.shape(x)))
         return e.reshape(e.op(position(axis, bool(keepdim), False), x), shape)
 
 
-def _numbers(e: Emitter, x: Value) -> Value:
+def _numbers(e: AtenEmitter, x: Value) -> Value:
     return e.cast(x, "i8") if e.type(x).dtype == "bool" else x
 
 
 def _enter_truth(target: str, op: type[Any]) -> None:
-    def truth(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+    def truth(e: AtenEmitter, x: Value, dims: Any, keepdim: bool) -> Value:
         if not e.type(x).size:  # of nothing a maximum is the lowest integer, which is no truth value
             return e.splat(op is rd.ReduceMin, e.out)
         flags = e.cast(e.cast(x, "bool"), "i8")
         return e.cast(reduced(e, op, flags, dims, keepdim), e.out.dtype)
 
     @converts(target)
-    def over_all(e: Emitter, x: Value) -> Value:
+    def over_all(e: AtenEmitter, x: Value) -> Value:
         return truth(e, x, None, False)
 
     @converts(f"{target}.dim", f"{target}.dims")
-    def over_dims(e: Emitter, x: Value, dims: Any, keepdim: bool) -> Value:
+    def over_dims(e: AtenEmitter, x: Value, dims: Any, keepdim: bool) -> Value:
         return truth(e, x, dims, keepdim)
 
 
@@ -88,16 +88,16 @@ for _target, _op in TRUTH.items():
 
 
 @converts("prod")
-def prod(e: Emitter, x: Value, dtype: Any) -> Value:
+def prod(e: AtenEmitter, x: Value, dtype: Any) -> Value:
     return reduced(e, rd.ReduceProd, e.cast(x, e.out.dtype), None)
 
 
 @converts("prod.dim_int")
-def prod_dim(e: Emitter, x: Value, dim: int, keepdim: bool, dtype: Any) -> Value:
+def prod_dim(e: AtenEmitter, x: Value, dim: int, keepdim: bool, dtype: Any) -> Value:
     return reduced(e, rd.ReduceProd, e.cast(x, e.out.dtype), [dim], keepdim)
 
 
-def _variance(e: Emitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
+def _variance(e: AtenEmitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
     """Σ (x - mean)² / max(0, n - correction), and the mean."""
     kind = e.type(x)
     axes = axes_of(dims, len(kind.shape))
@@ -111,22 +111,22 @@ def _variance(e: Emitter, x: Value, dims: Any, correction: float | None, keepdim
 
 
 @converts("var.correction")
-def var(e: Emitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> Value:
+def var(e: AtenEmitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> Value:
     return _variance(e, x, dims, correction, keepdim)[0]
 
 
 @converts("std.correction")
-def std(e: Emitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> Value:
+def std(e: AtenEmitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> Value:
     return e.op(ew.Sqrt(), _variance(e, x, dims, correction, keepdim)[0])
 
 
 @converts("var_mean.correction")
-def var_mean(e: Emitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
+def var_mean(e: AtenEmitter, x: Value, dims: Any, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
     return _variance(e, x, dims, correction, keepdim)
 
 
 @converts("linalg_vector_norm")
-def vector_norm(e: Emitter, x: Value, order: float, dims: Any, keepdim: bool, dtype: Any) -> Value:
+def vector_norm(e: AtenEmitter, x: Value, order: float, dims: Any, keepdim: bool, dtype: Any) -> Value:
     x = e.cast(x, e.out.dtype)
     size = e.op(ew.Abs(), x)
     if math.isinf(order):
@@ -142,6 +142,6 @@ def vector_norm(e: Emitter, x: Value, order: float, dims: Any, keepdim: bool, dt
     return _power(e, total, 1 / order)
 
 
-def _power(e: Emitter, x: Value, exponent: float) -> Value:
+def _power(e: AtenEmitter, x: Value, exponent: float) -> Value:
     op: Op = Pow()
     return e.op(op, x, e.splat(exponent, TensorType(e.shape(x), e.out.dtype)))

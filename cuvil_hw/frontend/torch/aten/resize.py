@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import dtypes
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts
 from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.elementwise import work_dtype
 from cuvil_hw.ops.resample import GridSample, Resample
@@ -16,7 +16,7 @@ from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
 
 
-def _resized(e: Emitter, x: Value, rows: Sequence[torch.Tensor | None]) -> Value:
+def _resized(e: AtenEmitter, x: Value, rows: Sequence[torch.Tensor | None]) -> Value:
     """Applies to each spatial axis a matrix (out, in) with few entries a row: a sum of weighted gathers."""
     for d, matrix in enumerate(rows):
         if matrix is None:
@@ -38,7 +38,7 @@ def _resized(e: Emitter, x: Value, rows: Sequence[torch.Tensor | None]) -> Value
 
 
 def _axis_matrices(
-    e: Emitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None]
+    e: AtenEmitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None]
 ) -> list[torch.Tensor | None]:
     """What torch itself does to each axis, found by resizing the unit vectors; None where the axis stays."""
     result: list[torch.Tensor | None] = []
@@ -56,7 +56,9 @@ def _axis_matrices(
     return result
 
 
-def _resize(e: Emitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None]) -> Value:
+def _resize(
+    e: AtenEmitter, x: Value, linear: bool, exact: bool, corners: bool, factors: Sequence[float | None]
+) -> Value:
     if not dtypes.is_float(e.out.dtype) and linear:
         e.refuse(f"interpolation of {e.out.dtype}")
     factors = factors or [None] * (len(e.out.shape) - 2)
@@ -74,13 +76,13 @@ def _enter_resize(n: int, name: str, linear: bool, exact: bool) -> None:
     if linear:
 
         @converts(f"upsample_{name}{n}d.vec", f"upsample_{name}{n}d")
-        def resize_linear(e: Emitter, x: Value, size: Any, corners: bool, *factors: Any) -> Value:
+        def resize_linear(e: AtenEmitter, x: Value, size: Any, corners: bool, *factors: Any) -> Value:
             return _resize(e, x, True, False, corners, _flat(factors))
 
         return
 
     @converts(f"{name}{n}d.vec", f"{name}{n}d")
-    def resize_nearest(e: Emitter, x: Value, size: Any, *factors: Any) -> Value:
+    def resize_nearest(e: AtenEmitter, x: Value, size: Any, *factors: Any) -> Value:
         return _resize(e, x, False, exact, False, _flat(factors))
 
 
@@ -91,7 +93,7 @@ for _n, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
 
 
 def _dense_matrices(
-    e: Emitter, x: Value, target: str, corners: bool, factors: Sequence[float | None]
+    e: AtenEmitter, x: Value, target: str, corners: bool, factors: Sequence[float | None]
 ) -> list[torch.Tensor | None]:
     """The same for resizes that torch has in two dimensions only."""
     result: list[torch.Tensor | None] = []
@@ -107,7 +109,7 @@ def _dense_matrices(
 
 def _enter_weighted(target: str) -> None:
     @converts(target, f"{target}.vec")
-    def resize(e: Emitter, x: Value, size: Any, corners: bool, *factors: Any) -> Value:
+    def resize(e: AtenEmitter, x: Value, size: Any, corners: bool, *factors: Any) -> Value:
         if not dtypes.is_float(e.out.dtype):
             e.refuse(f"interpolation of {e.out.dtype}")
         for d, matrix in enumerate(_dense_matrices(e, x, target, corners, _flat(factors) or [None, None])):
@@ -128,7 +130,7 @@ PADDINGS = ("zeros", "border", "reflection")
 
 
 @converts("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def grid_sampler(e: Emitter, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
+def grid_sampler(e: AtenEmitter, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
     # Cubic samples in mode "border" let the place stand where it is, unlike ONNX's.
     name = "edge" if (MODES[mode], PADDINGS[padding]) == ("cubic", "border") else PADDINGS[padding]
     return e.op(GridSample(MODES[mode], name, corners), x, grid)

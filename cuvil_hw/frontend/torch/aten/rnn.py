@@ -9,7 +9,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from cuvil_hw import ops as ew
-from cuvil_hw.frontend.torch.aten.emitter import PACKED, Emitter, Value, converts
+from cuvil_hw.frontend.torch.aten.emitter import PACKED, AtenEmitter, Value, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.nn import Linear
@@ -29,26 +29,26 @@ class Weights:
 
 
 State = tuple[Value, ...]  # (h,) or (h, c), each (B, …)
-Step = Callable[[Emitter, Weights, Value, State], State]
+Step = Callable[[AtenEmitter, Weights, Value, State], State]
 
 
-def _dense(e: Emitter, x: Value, w: Value, b: Value | None) -> Value:
+def _dense(e: AtenEmitter, x: Value, w: Value, b: Value | None) -> Value:
     return e.op(Linear(), x, w) if b is None else e.op(Linear(), x, w, b)
 
 
-def _gates(e: Emitter, v: Value, count: int) -> list[Value]:
+def _gates(e: AtenEmitter, v: Value, count: int) -> list[Value]:
     size = e.shape(v)[-1] // count
     return [part(e, v, len(e.shape(v)) - 1, i * size, size) for i in range(count)]
 
 
 def _simple(activation: Op) -> Step:
-    def step(e: Emitter, w: Weights, x: Value, state: State) -> State:
+    def step(e: AtenEmitter, w: Weights, x: Value, state: State) -> State:
         return (e.op(activation, e.op(ew.Add(), x, _dense(e, state[0], w.h, w.h_bias))),)
 
     return step
 
 
-def _gru(e: Emitter, w: Weights, x: Value, state: State) -> State:
+def _gru(e: AtenEmitter, w: Weights, x: Value, state: State) -> State:
     """Gates r, z, n; the reset gate multiplies the recurrent product with its bias."""
     (h,) = state
     xr, xz, xn = _gates(e, x, 3)
@@ -59,7 +59,7 @@ def _gru(e: Emitter, w: Weights, x: Value, state: State) -> State:
     return (e.op(ew.Add(), new, e.op(ew.Mul(), z, e.op(ew.Sub(), h, new))),)
 
 
-def _lstm(e: Emitter, w: Weights, x: Value, state: State) -> State:
+def _lstm(e: AtenEmitter, w: Weights, x: Value, state: State) -> State:
     """Gates i, f, g, o."""
     h, c = state
     i, f, g, o = _gates(e, e.op(ew.Add(), x, _dense(e, h, w.h, w.h_bias)), 4)
@@ -69,7 +69,7 @@ def _lstm(e: Emitter, w: Weights, x: Value, state: State) -> State:
     return (h if w.project is None else _dense(e, h, w.project, None)), c
 
 
-def _direction(e: Emitter, step: Step, w: Weights, x: Value, state: State, backward: bool) -> tuple[Value, State]:
+def _direction(e: AtenEmitter, step: Step, w: Weights, x: Value, state: State, backward: bool) -> tuple[Value, State]:
     """x (T, B, I) → (T, B, P), and the last state."""
     steps, batch, features = e.shape(x)
     products = _dense(e, e.reshape(x, (steps * batch, features)), w.x, w.x_bias)
@@ -80,12 +80,12 @@ def _direction(e: Emitter, step: Step, w: Weights, x: Value, state: State, backw
     return joined(e, outputs[::-1] if backward else outputs, 0), state
 
 
-def _row(e: Emitter, states: Value, i: int) -> Value:
+def _row(e: AtenEmitter, states: Value, i: int) -> Value:
     return e.reshape(part(e, states, 0, i, 1), e.shape(states)[1:])
 
 
 def recurrent(
-    e: Emitter,
+    e: AtenEmitter,
     step: Step,
     x: Value,
     initial: Sequence[Value],
@@ -125,7 +125,7 @@ def recurrent(
 def _enter(target: str, step: Step) -> None:
     @converts(f"{target}.input")
     def convert(
-        e: Emitter,
+        e: AtenEmitter,
         x: Value,
         initial: Value | Sequence[Value],
         params: Sequence[Value],
@@ -147,5 +147,5 @@ _enter("rnn_relu", _simple(ew.Relu()))
 
 
 @converts("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data")
-def packed(e: Emitter, *_: object) -> Value:
+def packed(e: AtenEmitter, *_: object) -> Value:
     e.refuse(PACKED)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from xdsl.ir import SSAValue
 
-from cuvil_hw.frontend.torch.aten.emitter import Emitter, Value, axes_of, axis_of, converts
+from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axes_of, axis_of, converts
 from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice, Transpose
 
 
@@ -28,23 +28,23 @@ from cuvil_hw.ops.shape import Concat, Gather, Pad, Slice, Transpose
     "squeeze_copy.dim",
     "squeeze_copy.dims",
 )
-def reshape(e: Emitter, x: Value, *_: Any) -> Value:
+def reshape(e: AtenEmitter, x: Value, *_: Any) -> Value:
     """All that only rename positions: torch has computed the new shape."""
     return e.reshape(x, e.out.shape)
 
 
-def permuted(e: Emitter, x: Value, perm: Sequence[int]) -> Value:
+def permuted(e: AtenEmitter, x: Value, perm: Sequence[int]) -> Value:
     perm = tuple(perm)
     return x if perm == tuple(range(len(perm))) else e.op(Transpose(perm), x)
 
 
 @converts("permute", "permute_copy")
-def permute(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
+def permute(e: AtenEmitter, x: Value, dims: Sequence[int]) -> Value:
     return permuted(e, x, [axis_of(d, len(dims)) for d in dims])
 
 
 @converts("transpose.int", "transpose_copy.int")
-def transpose(e: Emitter, x: Value, a: int, b: int) -> Value:
+def transpose(e: AtenEmitter, x: Value, a: int, b: int) -> Value:
     rank = len(e.out.shape)
     perm = list(range(rank))
     if rank:
@@ -54,17 +54,17 @@ def transpose(e: Emitter, x: Value, a: int, b: int) -> Value:
 
 
 @converts("t", "t_copy")
-def t(e: Emitter, x: Value) -> Value:
+def t(e: AtenEmitter, x: Value) -> Value:
     return permuted(e, x, range(len(e.out.shape))[::-1])
 
 
 @converts("expand", "expand_copy")
-def expand(e: Emitter, x: Value, *_: Any) -> Value:
+def expand(e: AtenEmitter, x: Value, *_: Any) -> Value:
     return e.broadcast(x, e.out.shape)
 
 
 @converts("repeat")
-def repeat(e: Emitter, x: Value, repeats: Sequence[int]) -> Value:
+def repeat(e: AtenEmitter, x: Value, repeats: Sequence[int]) -> Value:
     """Each extent n becomes (r, n): broadcast along r, then merged."""
     shape = e.shape(x)
     shape = (1,) * (len(repeats) - len(shape)) + shape
@@ -73,7 +73,7 @@ def repeat(e: Emitter, x: Value, repeats: Sequence[int]) -> Value:
     return e.reshape(e.broadcast(e.reshape(x, apart), wide), e.out.shape)
 
 
-def part(e: Emitter, x: Value, axis: int, start: int, size: int, step: int = 1) -> Value:
+def part(e: AtenEmitter, x: Value, axis: int, start: int, size: int, step: int = 1) -> Value:
     """`size` elements of an axis from `start` on."""
     shape = e.shape(x)
     if (start, size, step) == (0, shape[axis], 1):
@@ -84,7 +84,7 @@ def part(e: Emitter, x: Value, axis: int, start: int, size: int, step: int = 1) 
 
 
 @converts("slice.Tensor", "slice_copy.Tensor")
-def slice_tensor(e: Emitter, x: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+def slice_tensor(e: AtenEmitter, x: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     first, _, _ = slice(start, end, step).indices(e.shape(x)[axis])
     size = e.out.shape[axis]
@@ -92,13 +92,13 @@ def slice_tensor(e: Emitter, x: Value, dim: int, start: int | None, end: int | N
 
 
 @converts("narrow", "narrow_copy")
-def narrow(e: Emitter, x: Value, dim: int, start: int, length: int) -> Value:
+def narrow(e: AtenEmitter, x: Value, dim: int, start: int, length: int) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     return part(e, x, axis, start % max(e.shape(x)[axis], 1), length)
 
 
 @converts("select.int", "select_copy.int")
-def select(e: Emitter, x: Value, dim: int, index: int | SSAValue) -> Value:
+def select(e: AtenEmitter, x: Value, dim: int, index: int | SSAValue) -> Value:
     shape = e.shape(x)
     axis = axis_of(dim, len(shape))
     if not isinstance(index, int):  # a tensor's element
@@ -106,7 +106,7 @@ def select(e: Emitter, x: Value, dim: int, index: int | SSAValue) -> Value:
     return e.reshape(part(e, x, axis, index % shape[axis], 1), e.out.shape)
 
 
-def _pieces(e: Emitter, x: Value, axis: int) -> list[Value]:
+def _pieces(e: AtenEmitter, x: Value, axis: int) -> list[Value]:
     """Consecutive parts whose lengths are those of the node's results."""
     parts, start = [], 0
     for kind in e.results:
@@ -116,22 +116,22 @@ def _pieces(e: Emitter, x: Value, axis: int) -> list[Value]:
 
 
 @converts("split.Tensor", "split_with_sizes", "chunk", "split_copy.Tensor", "split_with_sizes_copy")
-def split(e: Emitter, x: Value, _: Any, dim: int) -> list[Value]:
+def split(e: AtenEmitter, x: Value, _: Any, dim: int) -> list[Value]:
     return _pieces(e, x, axis_of(dim, len(e.shape(x))))
 
 
 @converts("unbind.int", "unbind_copy.int")
-def unbind(e: Emitter, x: Value, dim: int) -> list[Value]:
+def unbind(e: AtenEmitter, x: Value, dim: int) -> list[Value]:
     axis = axis_of(dim, len(e.shape(x)))
     return [e.reshape(part(e, x, axis, i, 1), kind.shape) for i, kind in enumerate(e.results)]
 
 
-def joined(e: Emitter, parts: Sequence[Value], axis: int) -> Value:
+def joined(e: AtenEmitter, parts: Sequence[Value], axis: int) -> Value:
     return parts[0] if len(parts) == 1 else e.op(Concat(axis), *parts)
 
 
 @converts("cat")
-def cat(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
+def cat(e: AtenEmitter, parts: Sequence[Value], dim: int) -> Value:
     rank = len(e.out.shape)
     # torch lets 1-d empty tensors join anything.
     real = [e.cast(p, e.out.dtype) for p in parts if len(e.shape(p)) == rank and (rank > 1 or e.shape(p) != (0,))]
@@ -139,35 +139,35 @@ def cat(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
 
 
 @converts("stack")
-def stack(e: Emitter, parts: Sequence[Value], dim: int) -> Value:
+def stack(e: AtenEmitter, parts: Sequence[Value], dim: int) -> Value:
     axis = axis_of(dim, len(e.out.shape))
     shape = (*e.out.shape[:axis], 1, *e.out.shape[axis + 1 :])
     return joined(e, [e.reshape(e.cast(p, e.out.dtype), shape) for p in parts], axis)
 
 
 @converts("full_like")
-def full_like(e: Emitter, _: Value, value: float, *__: Any) -> Value:
+def full_like(e: AtenEmitter, _: Value, value: float, *__: Any) -> Value:
     return e.splat(value, e.out)
 
 
 @converts("new_full")
-def new_full(e: Emitter, _: Value, size: Any, value: float, *__: Any) -> Value:
+def new_full(e: AtenEmitter, _: Value, size: Any, value: float, *__: Any) -> Value:
     return e.splat(value, e.out)
 
 
 @converts("empty_like", "new_empty", "new_empty_strided")
-def uninitialised(e: Emitter, *_: Any) -> Value:
+def uninitialised(e: AtenEmitter, *_: Any) -> Value:
     """Zeros, so that a build is reproducible."""
     return e.splat(0, e.out)
 
 
 @converts("copy")
-def copy(e: Emitter, _: Value, source: Value, *__: Any) -> Value:
+def copy(e: AtenEmitter, _: Value, source: Value, *__: Any) -> Value:
     return e.operand(source, e.out)
 
 
 @converts("flip")
-def flip(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
+def flip(e: AtenEmitter, x: Value, dims: Sequence[int]) -> Value:
     for axis in axes_of(list(dims), len(e.out.shape)) if dims else ():
         size = e.out.shape[axis]
         if size > 1:
@@ -176,7 +176,7 @@ def flip(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
 
 
 @converts("roll")
-def roll(e: Emitter, x: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
+def roll(e: AtenEmitter, x: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
     flat = not dims
     if flat:
         x = e.reshape(x, (e.out.size,))
@@ -198,7 +198,7 @@ def _pad_lists(pad: Sequence[int], rank: int) -> tuple[list[int], list[int]]:
     return begins, ends
 
 
-def padded(e: Emitter, x: Value, pad: Sequence[int], mode: str, value: float) -> Value:
+def padded(e: AtenEmitter, x: Value, pad: Sequence[int], mode: str, value: float) -> Value:
     shape = e.shape(x)
     begins, ends = _pad_lists(pad, len(shape))
     if min(*begins, *ends, 0) < 0:
@@ -212,7 +212,7 @@ def padded(e: Emitter, x: Value, pad: Sequence[int], mode: str, value: float) ->
     return e.op(Pad((*begins, *ends), float(value), mode), x)
 
 
-def _placed(e: Emitter, x: Value, begins: Sequence[int], ends: Sequence[int], mode: str) -> Value:
+def _placed(e: AtenEmitter, x: Value, begins: Sequence[int], ends: Sequence[int], mode: str) -> Value:
     """Padding that also cuts: each element from where torch itself takes it, found by padding the positions."""
     for axis, (lo, hi) in enumerate(zip(begins, ends, strict=True)):
         if lo or hi:
@@ -221,7 +221,7 @@ def _placed(e: Emitter, x: Value, begins: Sequence[int], ends: Sequence[int], mo
     return x
 
 
-def _wrapped(e: Emitter, x: Value, pad: Sequence[int]) -> Value:
+def _wrapped(e: AtenEmitter, x: Value, pad: Sequence[int]) -> Value:
     """Circular padding: the far end of each axis before it, the near end after it."""
     begins, ends = _pad_lists(pad, len(e.shape(x)))
     for axis, (lo, hi) in enumerate(zip(begins, ends, strict=True)):
@@ -234,7 +234,7 @@ def _wrapped(e: Emitter, x: Value, pad: Sequence[int]) -> Value:
 
 
 @converts("pad")
-def pad(e: Emitter, x: Value, pads: Sequence[int], mode: str, value: float | None) -> Value:
+def pad(e: AtenEmitter, x: Value, pads: Sequence[int], mode: str, value: float | None) -> Value:
     match mode:
         case "constant":
             return padded(e, x, pads, "constant", value or 0)
@@ -248,21 +248,21 @@ def pad(e: Emitter, x: Value, pads: Sequence[int], mode: str, value: float | Non
 
 
 @converts("constant_pad_nd")
-def constant_pad(e: Emitter, x: Value, pads: Sequence[int], value: float) -> Value:
+def constant_pad(e: AtenEmitter, x: Value, pads: Sequence[int], value: float) -> Value:
     return padded(e, x, pads, "constant", value)
 
 
 @converts("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(e: Emitter, x: Value, pads: Sequence[int]) -> Value:
+def reflection_pad(e: AtenEmitter, x: Value, pads: Sequence[int]) -> Value:
     return padded(e, x, pads, "reflect", 0)
 
 
 @converts("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(e: Emitter, x: Value, pads: Sequence[int]) -> Value:
+def replication_pad(e: AtenEmitter, x: Value, pads: Sequence[int]) -> Value:
     return padded(e, x, pads, "edge", 0)
 
 
 @converts("linspace", "logspace")
-def constant(e: Emitter, *_: Any) -> Value:
+def constant(e: AtenEmitter, *_: Any) -> Value:
     """Never called with known numbers: those are folded, whole, as torch's decompositions round otherwise."""
     e.refuse("an extent that depends on data")

@@ -9,7 +9,7 @@ import torch
 
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.complex import Operand, Pair, enter, is_complex, pair, view_as_real
-from cuvil_hw.frontend.torch.aten.emitter import DTYPES, Emitter, Value, axis_of
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, AtenEmitter, Value, axis_of
 from cuvil_hw.frontend.torch.aten.shape import joined, pad, part, permuted
 from cuvil_hw.ops.nn import Linear
 from cuvil_hw.ops.shape import Gather
@@ -18,7 +18,7 @@ DIRECT = 256  # up to this length one matrix is taken, beyond it two of the fact
 LARGEST = 4096  # of a prime factor, whose matrix is stored
 
 
-def _matrix(e: Emitter, angles: torch.Tensor, factor: torch.Tensor | float = 1.0) -> tuple[Value, Value]:
+def _matrix(e: AtenEmitter, angles: torch.Tensor, factor: torch.Tensor | float = 1.0) -> tuple[Value, Value]:
     """(cosines, sines) · factor, rounded once to the type of the node."""
     dtype = next(t for t, name in DTYPES.items() if name == e.out.dtype)
     return (angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype)
@@ -30,7 +30,7 @@ def _angles(length: int, rows: int, columns: int, sign: int) -> torch.Tensor:
     return cells.double() * (sign * 2 * math.pi / length)
 
 
-def _product(e: Emitter, x: Value, matrix: Value) -> Value:
+def _product(e: AtenEmitter, x: Value, matrix: Value) -> Value:
     """x (…, n) @ matrix (n, m), as one linear layer."""
     assert isinstance(matrix, torch.Tensor)
     shape = e.shape(x)
@@ -38,7 +38,7 @@ def _product(e: Emitter, x: Value, matrix: Value) -> Value:
     return e.reshape(y, (*shape[:-1], matrix.shape[1]))
 
 
-def _along_last(e: Emitter, re: Value, im: Value | None, count: int, sign: int) -> Pair:
+def _along_last(e: AtenEmitter, re: Value, im: Value | None, count: int, sign: int) -> Pair:
     """The first `count` terms Σ_j x_j · exp(±2πi·j·k / n) along the last axis; without `im` of real numbers."""
     n = e.shape(re)[-1]
     if n > DIRECT and (split := _factor(n)):
@@ -58,7 +58,7 @@ def _factor(n: int) -> int:
     return next((f for f in range(math.isqrt(n), 1, -1) if n % f == 0), 0)
 
 
-def _in_two_steps(e: Emitter, re: Value, im: Value | None, a: int, count: int, sign: int) -> Pair:
+def _in_two_steps(e: AtenEmitter, re: Value, im: Value | None, a: int, count: int, sign: int) -> Pair:
     """Cooley and Tukey: j = j1·b + j2, k = k1 + a·k2; a transforms of length a, a turn by j2·k1, b of length b."""
     *lead, n = e.shape(re)
     b = n // a
@@ -80,14 +80,14 @@ def _in_two_steps(e: Emitter, re: Value, im: Value | None, a: int, count: int, s
     return Pair(*(part(e, v, len(lead), 0, count) for v in parts))
 
 
-def _to_last(e: Emitter, x: Value, axis: int) -> tuple[Value, list[int]]:
+def _to_last(e: AtenEmitter, x: Value, axis: int) -> tuple[Value, list[int]]:
     """The axis moved to the end, and the permutation that moves it back."""
     rank = len(e.shape(x))
     order = [d for d in range(rank) if d != axis] + [axis]
     return permuted(e, x, order), [order.index(d) for d in range(rank)]
 
 
-def _along(e: Emitter, z: Pair, axis: int, sign: int, real: bool = False, count: int | None = None) -> Pair:
+def _along(e: AtenEmitter, z: Pair, axis: int, sign: int, real: bool = False, count: int | None = None) -> Pair:
     re, back = _to_last(e, z.re, axis)
     im = None if real else _to_last(e, z.im, axis)[0]
     y = _along_last(e, re, im, e.shape(re)[-1] if count is None else count, sign)
@@ -100,11 +100,13 @@ def _norm(normalization: int, lengths: Sequence[int]) -> float:
     return (1.0, 1 / math.sqrt(size), 1 / size)[normalization]
 
 
-def _scaled(e: Emitter, v: Value, factor: float) -> Value:
+def _scaled(e: AtenEmitter, v: Value, factor: float) -> Value:
     return v if factor == 1 else e.op(ew.Mul(), v, e.splat(factor, e.type(v)))
 
 
-def _transformed(e: Emitter, z: Pair, dims: Sequence[int], normalization: int, sign: int, count: int | None) -> Pair:
+def _transformed(
+    e: AtenEmitter, z: Pair, dims: Sequence[int], normalization: int, sign: int, count: int | None
+) -> Pair:
     """Along all of `dims`; with a `count`, of real numbers, that many terms along the last of them."""
     shape = e.shape(z.re)
     axes = [axis_of(d, len(shape)) for d in dims]
@@ -117,19 +119,19 @@ def _transformed(e: Emitter, z: Pair, dims: Sequence[int], normalization: int, s
 
 
 @enter("_fft_r2c")
-def real_to_complex(e: Emitter, x: Value, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
+def real_to_complex(e: AtenEmitter, x: Value, dims: Sequence[int], normalization: int, onesided: bool) -> Pair:
     x = e.cast(x, e.out.dtype)
     n = e.shape(x)[dims[-1]]
     return _transformed(e, Pair(x, x), dims, normalization, -1, n // 2 + 1 if onesided else n)
 
 
 @enter("_fft_c2c")
-def complex_to_complex(e: Emitter, z: Operand, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
+def complex_to_complex(e: AtenEmitter, z: Operand, dims: Sequence[int], normalization: int, forward: bool) -> Pair:
     return _transformed(e, pair(e, z), dims, normalization, -1 if forward else 1, None)
 
 
 @enter("_fft_c2r")
-def complex_to_real(e: Emitter, z: Operand, dims: Sequence[int], normalization: int, length: int) -> Value:
+def complex_to_real(e: AtenEmitter, z: Operand, dims: Sequence[int], normalization: int, length: int) -> Value:
     z = pair(e, z)
     shape = e.shape(z.re)
     axes = [axis_of(d, len(shape)) for d in dims]
@@ -141,7 +143,7 @@ def complex_to_real(e: Emitter, z: Operand, dims: Sequence[int], normalization: 
     return permuted(e, _scaled(e, y, factor), back)
 
 
-def _real_along_last(e: Emitter, z: Pair, length: int) -> Value:
+def _real_along_last(e: AtenEmitter, z: Pair, length: int) -> Value:
     """The real signal of `length` whose spectrum's first half is z: the other half is its conjugate."""
     rank, half = len(e.shape(z.re)), length // 2 + 1
     z = Pair(*(part(e, v, rank - 1, 0, half) for v in (z.re, z.im)))
@@ -161,7 +163,7 @@ def _real_along_last(e: Emitter, z: Pair, length: int) -> Value:
     return e.op(ew.Sub(), _product(e, z.re, cos), _product(e, z.im, sin))
 
 
-def _window(e: Emitter, window: Value | None, length: int, size: int) -> Value | None:
+def _window(e: AtenEmitter, window: Value | None, length: int, size: int) -> Value | None:
     """Padded to the length of a transform on both sides."""
     if window is None and length == size:
         return None
@@ -175,7 +177,7 @@ def _window(e: Emitter, window: Value | None, length: int, size: int) -> Value |
 
 @enter("stft")
 def stft(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     size: int,
     hop: int | None,
@@ -209,7 +211,7 @@ def stft(
 
 @enter("stft.center")
 def stft_center(
-    e: Emitter,
+    e: AtenEmitter,
     x: Value,
     size: int,
     hop: int | None,
@@ -227,7 +229,7 @@ def stft_center(
 
 @enter("istft")
 def istft(
-    e: Emitter,
+    e: AtenEmitter,
     z: Operand,
     size: int,
     hop: int | None,
@@ -270,7 +272,7 @@ def istft(
     return y
 
 
-def _overlapped(e: Emitter, frames: Value, hop: int) -> Value:
+def _overlapped(e: AtenEmitter, frames: Value, hop: int) -> Value:
     """(…, count, size) → (…, size + hop·(count - 1)): frame i is added at i·hop."""
     *lead, count, size = e.shape(frames)
     pieces = -(-size // hop)

@@ -11,13 +11,13 @@ import torch
 import torch.fx
 from xdsl.ir import Operation, SSAValue
 
-from cuvil_hw.errors import Refusal, Unsupported
+from cuvil_hw.frontend.shared.refusals import Refusals, Refused
 from cuvil_hw.frontend.torch import packed, packed_nodes
-from cuvil_hw.frontend.torch.aten import table  # noqa: F401  (fills the table)
+from cuvil_hw.frontend.torch.aten import converters  # noqa: F401  (fills the table)
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
 from cuvil_hw.frontend.torch.aten.complex import COMPLEX, PARTS, Pair, held_types, is_complex
 from cuvil_hw.frontend.torch.aten.complex import convert as convert_complex
-from cuvil_hw.frontend.torch.aten.emitter import DTYPES, PACKED, TABLE, Emitter, Refused, Value, from_data
+from cuvil_hw.frontend.torch.aten.emitter import DTYPES, PACKED, TABLE, AtenEmitter, Value, from_data
 from cuvil_hw.frontend.torch.aten.shape import permuted
 from cuvil_hw.frontend.torch.errors import called, line_of
 from cuvil_hw.ir import level1
@@ -40,31 +40,11 @@ POISON = object()  # the result of a node that was refused and has no type eithe
 Number = bool | int | float
 
 
-class Refusals:
-    """Everything that can't be imported, by op and reason, in the order met."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, op: str, reason: str, where: str) -> None:
-        self._found.setdefault((op, reason), []).append(where)
-
-    def check(self, context: str) -> None:
-        if self._found:
-            raise Unsupported(
-                [
-                    Refusal(op, reason, len(where), tuple(dict.fromkeys(w for w in where if w)))
-                    for (op, reason), where in self._found.items()
-                ],
-                context,
-            )
-
-
 @dataclass
 class Walk:
     """The conversion of one model. `max_trips`: of loops whose end depends on values; `loc`: of the node at hand."""
 
-    emitter: Emitter
+    emitter: AtenEmitter
     max_trips: int | None = None
     refusals: Refusals = field(default_factory=Refusals)
     loc: str = ""
@@ -308,7 +288,7 @@ def _empty(node: torch.fx.Node) -> bool:
     )
 
 
-def _placeholder(node: torch.fx.Node, e: Emitter) -> Any:
+def _placeholder(node: torch.fx.Node, e: AtenEmitter) -> Any:
     def zeros(f: Any) -> Any:
         try:
             if not isinstance(f, torch.Tensor):

@@ -22,7 +22,7 @@ _MAX_CHARS, _SWEEPS = 44, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Box:
     """`label`: its name; `detail`: further lines; `tip`: text shown on hover (its place in the model)."""
 
     id: str
@@ -34,7 +34,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Arrow:
     """`label`: type of the tensor that passes along it."""
 
     source: str
@@ -43,11 +43,11 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class Drawing:
     """A directed acyclic graph; the ends of every edge are among the nodes."""
 
-    nodes: tuple[Node, ...] = ()
-    edges: tuple[Edge, ...] = ()
+    nodes: tuple[Box, ...] = ()
+    edges: tuple[Arrow, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,17 +59,17 @@ class Graph:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Graph:
+    def from_json(cls, value: Mapping[str, Any]) -> Drawing:
         """The inverse of `to_json`; edges to unknown nodes are left out."""
         nodes = tuple(
-            Node(str(n["id"]), str(n["label"]), tuple(map(str, n["detail"])), str(n["tip"]), str(n["kind"]))
+            Box(str(n["id"]), str(n["label"]), tuple(map(str, n["detail"])), str(n["tip"]), str(n["kind"]))
             for n in value.get("nodes", ())
         )
         known = {n.id for n in nodes}
-        edges = tuple(Edge(str(a), str(b), str(c)) for a, b, c in value.get("edges", ()) if a in known and b in known)
+        edges = tuple(Arrow(str(a), str(b), str(c)) for a, b, c in value.get("edges", ()) if a in known and b in known)
         return cls(nodes, edges)
 
-    def marked(self, label: str) -> Graph:
+    def marked(self, label: str) -> Drawing:
         """The same graph with the nodes called `label` marked (drawn as the bottleneck)."""
         return replace(self, nodes=tuple(replace(n, mark=n.label == label and n.kind == "group") for n in self.nodes))
 
@@ -78,7 +78,7 @@ class Graph:
 class _Box:
     """A node in the layout, or the placeholder of an edge (`node` is None)."""
 
-    node: Node | None
+    node: Box | None
     width: float
     height: float
     rank: int = 0
@@ -88,12 +88,12 @@ class _Box:
     below: list[_Box] = field(default_factory=list)
 
 
-def to_document(graph: Graph, title: str = "model graph") -> str:
+def to_document(graph: Drawing, title: str = "model graph") -> str:
     """`to_svg` as a complete file."""
     return to_svg(graph, title).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
-def to_svg(graph: Graph, title: str = "model graph") -> str:
+def to_svg(graph: Drawing, title: str = "model graph") -> str:
     """One <svg> element without outside references. An edge gets a label unless its source's details already state the
     type.
 
@@ -114,7 +114,7 @@ def to_svg(graph: Graph, title: str = "model graph") -> str:
     return _svg(width, height, title, "".join(parts))
 
 
-def _layout(graph: Graph) -> tuple[list[list[_Box]], list[tuple[Edge, list[_Box]]]]:
+def _layout(graph: Drawing) -> tuple[list[list[_Box]], list[tuple[Arrow, list[_Box]]]]:
     order = _topological(graph)
     boxes = {n.id: _Box(n, *_size(n)) for n in graph.nodes}
     for name in order:
@@ -129,7 +129,7 @@ def _layout(graph: Graph) -> tuple[list[list[_Box]], list[tuple[Edge, list[_Box]
     ranks: list[list[_Box]] = [[] for _ in range(last + 1)]
     for name in order:
         ranks[boxes[name].rank].append(boxes[name])
-    routes: list[tuple[Edge, list[_Box]]] = []
+    routes: list[tuple[Arrow, list[_Box]]] = []
     for edge in dict.fromkeys(graph.edges):
         route = [boxes[edge.source]]
         for rank in range(boxes[edge.source].rank + 1, boxes[edge.target].rank):
@@ -145,7 +145,7 @@ def _layout(graph: Graph) -> tuple[list[list[_Box]], list[tuple[Edge, list[_Box]
     return ranks, routes
 
 
-def _topological(graph: Graph) -> list[str]:
+def _topological(graph: Drawing) -> list[str]:
     incoming = {n.id: 0 for n in graph.nodes}
     following: dict[str, list[str]] = {n.id: [] for n in graph.nodes}
     for edge in graph.edges:
@@ -165,7 +165,7 @@ def _topological(graph: Graph) -> list[str]:
     return done
 
 
-def _size(node: Node) -> tuple[float, float]:
+def _size(node: Box) -> tuple[float, float]:
     lines = [_cut(node.label), *map(_cut, node.detail)]
     return max(map(len, lines)) * _CHAR + 2 * _PAD, len(lines) * _LINE + 1.4 * _PAD
 
@@ -237,7 +237,7 @@ def _node(box: _Box) -> str:
     )
 
 
-def _edge(edge: Edge, route: Sequence[_Box]) -> str:
+def _edge(edge: Arrow, route: Sequence[_Box]) -> str:
     points = [(route[0].x, route[0].y + route[0].height)]
     points += [(b.x, b.y) for b in route[1:-1]]
     points.append((route[-1].x, route[-1].y - 2))

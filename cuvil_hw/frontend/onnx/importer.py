@@ -14,13 +14,14 @@ from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.extent import size
 from cuvil_hw.frontend.onnx import bfloat, control, custom
+from cuvil_hw.frontend.onnx.converters import CONVERTERS, refusal_reason
 from cuvil_hw.frontend.onnx.declared import check_batch, contradictions, fixed_batch
 from cuvil_hw.frontend.onnx.function import body_of, missing, tensor_type
 from cuvil_hw.frontend.onnx.inputs import input_types, known_inputs, other_batch
 from cuvil_hw.frontend.onnx.load import read
-from cuvil_hw.frontend.onnx.node import DTYPES, LARGEST_FOLD, Array, Emitter, Node, Refused, Result, Value, decode
-from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Refusals, Scope
-from cuvil_hw.frontend.onnx.table import CONVERTERS, refusal_reason
+from cuvil_hw.frontend.onnx.node import DTYPES, LARGEST_FOLD, Array, OnnxEmitter, OnnxNode, Result, Value, decode
+from cuvil_hw.frontend.onnx.scope import MOST_NODES, Budget, Scope
+from cuvil_hw.frontend.shared.refusals import Refusals, Refused
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.ops.base import ShapeError, too_large
@@ -78,7 +79,7 @@ def load_onnx(
             **{n: Value(t, known[n]) for n, t in types if n in known},
         },
         versions={("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import},
-        emitter=Emitter(builder),
+        emitter=OnnxEmitter(builder),
         refusals=Refusals(),
         budget=Budget(),
         max_trips=max_trips,
@@ -93,7 +94,7 @@ def load_onnx(
             e.add_note(fixed_batch(batch))
         raise
     results = [scope.output(o.name) for o in proto.graph.output]
-    with size.untraced():
+    with size.unrecorded():
         named = zip((o.name for o in proto.graph.output), map(scope.emitter.ssa, results), strict=True)
         program = builder.finish(list(named))
     program.notes["extents"] = tuple(tuple(map(size.of, v.shape)) for v in results)
@@ -183,7 +184,7 @@ def _convert(node: onnx.NodeProto, used: set[str], scope: Scope) -> Sequence[Val
             return folded
         while operands and operands[-1] is None:
             operands.pop()
-        n = Node(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter)
+        n = OnnxNode(node, tuple(operands), tuple(o in used for o in node.output), loc, emitter)
         result = _results(n, domain, version, scope)
         return (result,) if isinstance(result, Value) else result
     except _Follows:
@@ -210,7 +211,7 @@ def _known(node: onnx.NodeProto, domain: str) -> bool:
     )
 
 
-def _results(n: Node, domain: str, version: int, scope: Scope) -> Result:
+def _results(n: OnnxNode, domain: str, version: int, scope: Scope) -> Result:
     """The results by a converter, as control flow, or by expanding ONNX's own definition of the operator."""
     op_type = n.proto.op_type
     if (registered := for_onnx(domain, op_type)) is not None:
@@ -248,7 +249,7 @@ def _run(graph: onnx.GraphProto, scope: Scope) -> list[Value]:
 
 
 def _fold(
-    node: onnx.NodeProto, domain: str, version: int, operands: Sequence[Value | None], emitter: Emitter
+    node: onnx.NodeProto, domain: str, version: int, operands: Sequence[Value | None], emitter: OnnxEmitter
 ) -> list[Value] | None:
     """An operator without converter on constants only: its value by ONNX's own reference; None when it isn't that."""
     arrays: dict[str, Array] = {}
