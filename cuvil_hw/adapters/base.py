@@ -134,6 +134,15 @@ class Measures(Protocol):
 
 
 @runtime_checkable
+class ChecksProfile(Protocol):
+    """What an adapter may have, too: knowledge of the parts that its profiles name."""
+
+    def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
+        """(key, problem) for everything in a profile that can't be together, such as ("clock_mhz", "more than …").
+        Called for a profile whose settings are of the declared kinds, when it is checked and before compiling."""
+
+
+@runtime_checkable
 class OwnPasses(Protocol):
     """What an adapter may have beside `Adapter`'s: passes of its own over the program that it is given."""
 

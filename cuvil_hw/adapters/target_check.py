@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cuvil_hw.adapters import registry
-from cuvil_hw.adapters.base import Adapter, SettingKind
+from cuvil_hw.adapters.base import Adapter, ChecksProfile, SettingKind
 from cuvil_hw.errors import CuvilError, ProfileError
 from cuvil_hw.target.opt_level import LEVELS, SETTING
 from cuvil_hw.target.profile import Profile, Setting, draft
@@ -73,17 +73,27 @@ def _stated(profile: Profile, adapter: Adapter, document: ProfileFile | None) ->
             line = document.lines.get(axis.name) if document is not None else None
             text = f"use of {axis.name} adds up by {rule} on {profile.adapter} targets, found {axis.rule}"
             yield ProfileFault(line, f"resources.{axis.name}.rule", text)
-    yield from _settings(profile, adapter, document)
+    wrong = list(_settings(profile, adapter, document))
+    yield from wrong
+    if not wrong and isinstance(adapter, ChecksProfile):
+        for key, text in adapter.contradictions(profile):
+            yield ProfileFault(_line(key, document), key, text)
+
+
+def _line(key: str, document: ProfileFile | None) -> int | None:
+    """Where a key stands in a file, or where the file says what it inherits it from."""
+    if document is None:
+        return None
+    own = document.settings if key.startswith("settings.") else document.values
+    place = own.get(key.removeprefix("settings.")) or document.values.get("extends")
+    return place.line if place is not None else None
 
 
 def _settings(profile: Profile, adapter: Adapter, document: ProfileFile | None) -> Iterator[ProfileFault]:
     """What is wrong with a profile's settings, by the adapter's declaration."""
     declared: dict[str, SettingKind] = {**SHARED, **adapter.settings}
     for key, value in profile.settings.items():
-        line = None
-        if document is not None:
-            place = document.settings.get(key) or document.values.get("extends")
-            line = place.line if place is not None else None
+        line = _line(f"settings.{key}", document)
         if key not in declared:
             hint = f"{near(key, tuple(declared))} (known: {', '.join(sorted(declared))})"
             yield ProfileFault(line, f"settings.{key}", f"adapter {profile.adapter} has no such setting{hint}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind
@@ -10,6 +10,7 @@ from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
+from cuvil_hw.adapters.zynq.parts import contradictions
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.runtime.host_work import HOSTS
@@ -31,6 +32,9 @@ class ZynqAdapter(Streaming):
         "axi_stream_bits": STREAM_BITS,
         "host": HOSTS,
     }
+
+    def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
+        return contradictions(profile)
 
     def fabric(self, profile: Profile) -> Fabric:
         return fabric(profile)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.analysis.floats import FloatCore
+from cuvil_hw.adapters.zynq.parts import part_family
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.target.profile import Profile
 
@@ -48,8 +49,10 @@ def stream_bits(profile: Profile) -> int:
 
 
 def fabric(profile: Profile) -> Fabric:
-    """The family of a profile, by its setting `dsp`. Raises ProfileError for an unknown one."""
-    kind = profile.setting("dsp", "dsp48e1")
+    """The family of a profile, by its setting `dsp`, else its part, else the 7 series. Raises ProfileError for an
+    unknown setting."""
+    found = part_family(profile.part)
+    kind = profile.setting("dsp", found[0].dsp if found is not None else "dsp48e1")
     if kind not in FABRICS:
         raise ProfileError(profile.source, None, "settings.dsp", f"{kind!r} is not one of {', '.join(FABRICS)}")
     return FABRICS[kind]
