@@ -10,8 +10,11 @@ PINS   := pyproject.toml constraints.txt
 BOARD  := .venv-pynq
 BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 
+# A file stays with one worker, as its fixtures are costly; conftest.py puts the long ones first.
+SPREAD := --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
-.PHONY: docs site coverage help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: docs site coverage conformance help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -30,7 +33,10 @@ else
 JOBS ?= 0
 endif
 test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(SPREAD) $(ARGS)
+
+conformance: $(VENV)/.dev ## run tests/conformance with every case of others' suites, of which `make test` runs an even share
+	$(BIN)/python -m pytest -n $(or $(JOBS),auto) $(SPREAD) tests/conformance --full $(ARGS)
 
 board: $(VENV)/.dev $(BOARD)/.dev ## run the runtime and the board's driver on Python 3.10, NumPy 1.21 and pynq (BOARD_PYTHON=…)
 	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq
@@ -51,7 +57,7 @@ site: $(VENV)/.dev ## the documentation as a site in out/site; a dead link fails
 	$(BIN)/python tools/site.py out/site
 
 coverage: $(VENV)/.dev ## which lines the tests of the rooms reach (ARGS=tests/passes to choose); conformance left out
-	$(BIN)/python -m pytest -q -n $(or $(JOBS),auto) --dist loadfile --cov=cuvil_hw --cov-report=term --cov-report=html:out/coverage \
+	$(BIN)/python -m pytest -q -n $(or $(JOBS),auto) $(SPREAD) --cov=cuvil_hw --cov-report=term --cov-report=html:out/coverage \
 	    $(or $(ARGS),--ignore=tests/conformance --ignore=tests/pynq --ignore=tests/robustness)
 
 docs-ops: $(VENV)/.dev ## rewrite docs/ops.md from a run of ONNX's node tests

@@ -28,6 +28,7 @@ if IN_CI and importlib.util.find_spec("hypothesis") is not None:  # a board has 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden from what is generated now")
+    parser.addoption("--full", action="store_true", help="run every case of others' suites, not an even share of them")
 
 
 def pytest_unconfigure() -> None:
@@ -45,6 +46,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = [name for name in wanted if not _present(name)]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: neither an executable on PATH nor an importable module")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the share of `@pytest.mark.share` unless `--full` or the test's own name is given; and begins with long
+    files, so that no worker is left with one when the others are done."""
+    named = {argument.rpartition("::")[2] for argument in config.args}
+    whole = config.getoption("--full")
+    left_out = {i for i in _outside_share(items) if not whole and i.name not in named}
+    config.hook.pytest_deselected(items=[i for i in items if i in left_out])
+    items[:] = sorted((i for i in items if i not in left_out), key=lambda i: "conformance" not in i.path.parts)
+
+
+def _outside_share(items: list[pytest.Item]) -> Generator[pytest.Item]:
+    """share(seed=4) on a parametrised test: every fourth of its values of `seed` is inside, for each combination of its
+    other parameters other ones."""
+    seen: dict[str, tuple[dict[object, int], dict[str, int]]] = {}
+    for item in items:
+        mark = item.get_closest_marker("share")
+        if mark is None or not isinstance(item, pytest.Function):
+            continue
+        ((name, parts),) = mark.kwargs.items()
+        others = dict(item.callspec.params)
+        value = others.pop(name)
+        values, combinations = seen.setdefault(item.nodeid.partition("[")[0], ({}, {}))
+        at = values.setdefault(value, len(values)), combinations.setdefault(repr(others), len(combinations))
+        if sum(at) % parts:
+            yield item
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -79,6 +107,12 @@ def models() -> Path:
     if IN_CI:
         pytest.fail(why)
     pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether all of a large suite's cases are to run: on demand (make conformance), and to write what they gave."""
+    return bool(request.config.getoption("--full") or request.config.getoption("--update-golden"))
 
 
 @pytest.fixture

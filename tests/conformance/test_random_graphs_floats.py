@@ -18,6 +18,7 @@ TOGETHER = 40
 
 
 @pytest.mark.slow
+@pytest.mark.share(start=3)
 @pytest.mark.parametrize("target", ["cpu", "zynq"])
 @pytest.mark.parametrize("start", range(0, 480, TOGETHER))
 def test_float_graphs_agree_with_their_meaning(start: int, target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,30 @@ def test_golden_files(tmp_path: Path) -> None:
     status, out = _run(tmp_path, test.replace("one", "two"))
     assert status == 1
     assert "differs; if meant: make golden" in out
+
+
+SHARED = """
+@pytest.mark.share(seed=2)
+@pytest.mark.parametrize("target", ["cpu", "zynq"])
+@pytest.mark.parametrize("seed", range(10, 14))
+def test_it(seed, target): print(f"ran {seed} {target}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ran"),
+    [
+        ([], ["10 cpu", "11 zynq", "12 cpu", "13 zynq"]),
+        (["--full"], [f"{seed} {target}" for seed in range(10, 14) for target in ("cpu", "zynq")]),
+        (["tests/test_it.py::test_it[11-cpu]"], ["11 cpu"]),
+    ],
+)
+def test_a_share_of_the_values_runs_for_each_combination_of_the_others(
+    arguments: list[str], ran: list[str], tmp_path: Path
+) -> None:
+    status, out = _run(tmp_path, SHARED, "-s", *arguments)
+    assert status == 0
+    assert re.findall("ran (.*)", out) == ran
 
 
 @pytest.mark.parametrize(
