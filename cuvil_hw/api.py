@@ -20,7 +20,7 @@ from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, 
 from cuvil_hw.compile.open.pipeline import compile_model
 from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
-from cuvil_hw.compile.precision import choose_precision
+from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.registry import ADAPTERS, blaming
 from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
@@ -96,7 +96,8 @@ def compile(
         calibration: representative inputs for quantization: an array (N, *shape of one input), a tuple or mapping of
             such arrays (one per input), an iterable of samples, or saved Statistics. Where inputs are nested, each
             sample has the form of `example_inputs`.
-        precision: "float32", "int8" (also int2 to int7) or "fixed<W,I>" (W bits, I of them before the binary point).
+        precision: "float32"; "float16" or "bfloat16" (all f32 values become such, ports stay f32); "int8" (also int2 to
+            int7); or "fixed<W,I>" (W bits, I of them before the binary point).
             None: a model that is already quantized stays as it is; a float model is quantized to the profile's
             precision if `calibration` is given, and stays float otherwise (an error if the target needs integers).
         name: of the program, used in file names.
@@ -246,6 +247,8 @@ def compile_program(
     `step` is called with the name of each step before it starts.
     """
     chosen = choose_precision(program, precision, calibration is not None, profile)
+    with blaming(ADAPTERS, profile.adapter):
+        check_narrow(chosen, adapter, profile)
     step("quantize")
     floats, program = program, quantize(program, chosen, calibration)
     observe("quantize", program.module)
@@ -281,7 +284,7 @@ def compile_program(
     step("pack")
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
     executable = Executable(artifact)
-    if chosen.scheme is not None:
+    if chosen.scheme is not None or chosen.narrow:
         executable.float_model = float_model(floats)
     return executable
 

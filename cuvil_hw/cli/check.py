@@ -34,7 +34,9 @@ def check_model(
         Path | None, typer.Option(help="Representative inputs: .npy (N, …), or .npz by input name.")
     ] = None,
     example: Annotated[list[Path] | None, Example] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, float16, bfloat16, int8 (int2…int8) or fixed<W,I>.")
+    ] = None,
     shape: Annotated[
         list[str] | None, typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224.")
     ] = None,

@@ -30,7 +30,9 @@ def compare(
     labels: Annotated[Path | None, typer.Option(help="The class of each input, .npy: accuracies are shown.")] = None,
     calibration: Annotated[Path | None, typer.Option(help="Inputs for quantization: .npy, or .npz by name.")] = None,
     example: Annotated[list[Path] | None, Example] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, float16, bfloat16, int8 (int2…int8) or fixed<W,I>.")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an open input: name=1,3,224,224.")] = None,
     constant: Annotated[list[str] | None, typer.Option(help="An input made constant: name=16000.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="State kept between calls: in=out.")] = None,

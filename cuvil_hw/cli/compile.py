@@ -53,7 +53,9 @@ def compile_model(
         Path | None, typer.Option(help="Representative inputs for quantization: .npy (N, …), or .npz by input name.")
     ] = None,
     example: Annotated[list[Path] | None, Example] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, int8 (int2…int8) or fixed<W,I>.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, float16, bfloat16, int8 (int2…int8) or fixed<W,I>.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
     shape: Annotated[
         list[str] | None,

@@ -9,7 +9,7 @@ from typing import Any
 from cuvil_hw.compile.precision import CONVERT, Precision, choose_precision, other_floats, quantized_dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes.pipeline import FLOAT, INTEGER, SIMPLIFY, observed, run_pipeline
+from cuvil_hw.passes.pipeline import FLOAT, INTEGER, SIMPLIFY, NarrowFloats, observed, run_passes, run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, check_varies, collect, in_order, without_data
 from cuvil_hw.passes.quantize.fidelity import fidelity
 from cuvil_hw.passes.quantize.ptq import out_of_range, place
@@ -22,7 +22,12 @@ def simplify(program: Program) -> None:
 
 
 def quantize(program: Program, precision: Precision, calibration: Any) -> Program:
-    """The program with quantize/dequantize pairs; unchanged if there is nothing to quantize. Raises InputError."""
+    """The program in its precision: with quantize/dequantize pairs, or with floats of 16 bits; as it is for f32. Raises
+    InputError."""
+    if precision.narrow:
+        narrow = program.clone()
+        run_passes(narrow, [NarrowFloats(precision.narrow)])
+        return narrow
     if precision.scheme is None:
         return program
 

@@ -127,7 +127,7 @@ def run(
 
 def _results(executable: Executable, inputs: Sequence[Array]) -> Results:
     result = executable.run(*inputs)
-    return Results(tuple(np.asarray(o) for o in result.outputs), executable.report["precision"] != "float32")
+    return Results(tuple(np.asarray(o) for o in result.outputs), "float" not in executable.report["precision"])
 
 
 def difference_of(first: Results, other: Results) -> tuple[float | None, bool | None]:

@@ -31,6 +31,7 @@ from cuvil_hw.passes import (
     fuse,
     integerize,
     matmul,
+    narrow_floats,
     separate,
     stored,
 )
@@ -92,6 +93,19 @@ class FoldBatchNorm(ProgramPass):
 
     def run(self, program: Program) -> None:
         batch_norm.run(program)
+
+
+@dataclass(frozen=True)
+class NarrowFloats(ProgramPass):
+    """Floats of 32 bits become floats of 16. `to`: "f16" or "bf16"."""
+
+    name: ClassVar[str] = "narrow-floats"
+    to: str = "f16"
+
+    def run(self, program: Program) -> None:
+        if self.to not in ("f16", "bf16"):
+            raise CuvilError(f"pass {self.name}: to is f16 or bf16, not {self.to}")
+        program.notes["precision"] = narrow_floats.run(program, self.to)
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,8 @@ PASSES: Mapping[str, type[ModulePass]] = MappingProxyType(
     {
         each.name: each
         for each in (
-            FoldConstants, Matmul, FoldBatchNorm, Integerize, Accumulators, KeepIntegerWeights, Decompose, Dce, Fuse,
+            FoldConstants, Matmul, FoldBatchNorm, NarrowFloats, Integerize, Accumulators, KeepIntegerWeights, Decompose,
+            Dce, Fuse,
         )
     }
 )  # fmt: skip

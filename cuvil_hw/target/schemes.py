@@ -125,22 +125,44 @@ class Fixed:
         return self.step
 
 
+@dataclass(frozen=True, slots=True)
+class NarrowFloat:
+    """Floats of 16 bits instead of f32. `dtype`: "f16" or "bf16"; `name`: as users write it."""
+
+    dtype: str
+    name: str
+
+
 Scheme = Int8 | Fixed
+NARROW_FLOATS = {
+    spelling: NarrowFloat(dtype, name)
+    for dtype, name in (("f16", "float16"), ("bf16", "bfloat16"))
+    for spelling in (dtype, name)
+}
 _FIXED = re.compile(r"(?:ap_)?fixed\s*<\s*(\d+)\s*,\s*(-?\d+)\s*>\Z")
 _INT = re.compile(r"int([2-8])\Z")
 
 
-def parse_precision(text: str) -> Scheme | None:
-    """The scheme named "int8" (or int2 to int7) or "fixed<16,6>"; None for "float32": nothing is quantized. Raises
-    CuvilError otherwise."""
+def parse_precision(text: str) -> Scheme | NarrowFloat | None:
+    """What a precision asks for. Raises CuvilError for any other text.
+
+    - "float32" (or "f32", "float"): None, floats stay as they are
+    - "float16", "bfloat16" (or "f16", "bf16"): a NarrowFloat
+    - "int8" (or int2 to int7), "fixed<16,6>": a scheme
+    """
     given: object = text  # annotations stop no caller
     if not isinstance(given, str):
         raise CuvilError(f"precision is a {type(given).__name__}, expected text such as 'int8' or 'fixed<16,6>'")
     name = text.strip().lower()
     if name in ("float32", "f32", "float"):
         return None
+    if name in NARROW_FLOATS:
+        return NARROW_FLOATS[name]
     if match := _INT.match(name):
         return Int8(int(match[1]))
     if match := _FIXED.match(name):
         return Fixed(int(match[1]), int(match[2]))
-    raise CuvilError(f"unknown precision {text!r}; use float32, int8 (int2…int8), or fixed<W,I> such as fixed<16,6>")
+    raise CuvilError(
+        f"unknown precision {text!r}; use float32, float16, bfloat16, int8 (int2…int8), or fixed<W,I> such as "
+        "fixed<16,6>"
+    )

@@ -54,3 +54,25 @@ def test_networks(name: str, dtype: Any, target: str) -> None:
             assert y.dtype == dtype
             assert within(y, exact(x.double()), STEP[dtype])
             assert within(y, model(x), STEP[dtype])
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [("cpu", torch.float16), ("cpu", torch.bfloat16), ("h100", torch.float16), ("mlu270", torch.bfloat16)],
+    ids=str,
+)
+def test_a_model_in_f32_compiled_in_another_precision(target: str, dtype: Any) -> None:
+    make, shape = NETWORKS["mlp"]
+    torch.manual_seed(12)
+    model = make().eval()
+    narrow = copy.deepcopy(model).to(dtype)
+    exact = copy.deepcopy(narrow).double()
+    inputs = torch.randn(4, *shape)
+    precision = str(dtype).removeprefix("torch.")
+    with cuvil.compile(model, target, example_inputs=inputs[0], precision=precision) as program, torch.no_grad():
+        assert program.report["precision"] == precision
+        for x in inputs:
+            y = program(x)
+            assert y.dtype == torch.float32
+            assert within(y, exact(x.to(dtype).double()), STEP[dtype])
+            assert within(y, narrow(x.to(dtype)), STEP[dtype])

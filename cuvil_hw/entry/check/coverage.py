@@ -13,7 +13,7 @@ from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile import numbers
 from cuvil_hw.compile.partition import Partition
-from cuvil_hw.compile.precision import choose_precision
+from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
@@ -73,6 +73,7 @@ def coverage(
                 raise
             statistics, note = assumed(program), ASSUMED
             chosen = choose_precision(program, precision, True, profile)
+        check_narrow(chosen, adapter, profile)
     except CuvilError as e:
         return Coverage(profile.name, precision or "", problem=str(e))
     try:
