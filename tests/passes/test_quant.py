@@ -16,7 +16,7 @@ from cuvil_hw.passes import edit
 from cuvil_hw.passes.pipeline import run_pipeline
 from cuvil_hw.passes.quantize.calibrate import Statistics, collect
 from cuvil_hw.passes.quantize.ptq import quantize
-from cuvil_hw.target.schemes import Fixed, Int8, parse_precision
+from cuvil_hw.target.schemes import Fixed, Int8, NarrowFloat, parse_precision
 from cuvil_hw.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -28,7 +28,9 @@ def test_precisions_by_name() -> None:
     assert parse_precision("fixed<16,6>") == Fixed(16, 6)
     assert parse_precision("ap_fixed<18, 8>") == Fixed(18, 8)
     assert parse_precision("float32") is None
-    for wrong in ("int9", "fixed<16>", "fixed<99,6>", "bf16", ""):
+    assert parse_precision("float16") == parse_precision("f16") == NarrowFloat("f16", "float16")
+    assert parse_precision("BF16") == NarrowFloat("bf16", "bfloat16")
+    for wrong in ("int9", "fixed<16>", "fixed<99,6>", "float8", ""):
         with pytest.raises(CuvilError):
             parse_precision(wrong)
 
