@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects import arith, func, gpu, math, memref, scf
+from xdsl.dialects import arith, func, gpu, math, memref, scf, vector
 from xdsl.dialects.builtin import (
     Builtin,
     Float16Type,
@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     ModuleOp,
+    VectorType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.parser import Parser
@@ -58,6 +59,7 @@ _COMPUTE = (
 _THREADS = _names("gpu", "thread_id block_id block_dim grid_dim barrier") | _names(
     "cuvil.level2", "shuffle_xor load_word dot4 copy"
 )
+_VECTORS = _names("vector", "load store broadcast") | {"cuvil.level2.widen"}
 _WORDS = _names("cuvil.level2", "stream_read stream_write")
 _JOINTS = _names("cuvil.level2", "stream axis_read axis_write") | _names("func", "call return")
 # Where threads meet: all of a block, or all of a warp, have to get there.
@@ -72,7 +74,7 @@ class LegalOps:
     ops: Mapping[str, frozenset[str]]
 
 
-SEQUENTIAL = LegalOps("sequential", {"kernel": _COMPUTE | _THREADS})
+SEQUENTIAL = LegalOps("sequential", {"kernel": _COMPUTE | _THREADS | _VECTORS})
 STREAMING = LegalOps("streaming", {"process": _COMPUTE | _WORDS, "dataflow": _JOINTS})
 
 
@@ -106,7 +108,17 @@ def legal(module: ModuleOp, allowed: LegalOps | None = None) -> None:
 def context() -> Context:
     """A context that can parse level2 text."""
     made = Context()
-    for d in (Builtin, func.Func, arith.Arith, math.Math, memref.MemRef, scf.Scf, gpu.GPU, level2.dialect()):
+    for d in (
+        Builtin,
+        func.Func,
+        arith.Arith,
+        math.Math,
+        memref.MemRef,
+        scf.Scf,
+        vector.Vector,
+        gpu.GPU,
+        level2.dialect(),
+    ):
         made.load_dialect(d)
     return made
 
@@ -222,8 +234,12 @@ def _type(op: Operation, value: SSAValue, argument: bool = False) -> None:
         kind = kind.element
     elif isinstance(kind, level2.AxisType):
         return
+    if isinstance(kind, VectorType) and kind.get_num_dims() == 1:
+        kind = kind.element_type
     if not _number(kind):
-        raise _fault(op, f"{kind} is no type of level2: integers of 1 to 64 bits, f16, f32, f64, index")
+        raise _fault(
+            op, f"{kind} is no type of level2: integers of 1 to 64 bits, f16, f32, f64, index, vectors of them"
+        )
 
 
 def _number(kind: Attribute) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, i32
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, VectorType, i32
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -259,6 +259,28 @@ class Dot4Op(IRDLOperation):
 
 
 @irdl_op_definition
+class WidenOp(IRDLOperation):
+    """The lanes of a vector of integers of `dtype`, each as a wider integer or as a float."""
+
+    name = "cuvil.level2.widen"
+    value = operand_def(VectorType[IntegerType])
+    dtype = prop_def(ElementType)
+    output = result_def(VectorType)
+
+    def __init__(self, value: SSAValue, dtype: str, result: VectorType[Attribute]) -> None:
+        super().__init__(operands=[value], result_types=[result], properties={"dtype": ElementType(dtype)})
+
+    def verify_(self) -> None:
+        given, made = self.value.type, self.output.type
+        assert isinstance(given, VectorType)
+        assert isinstance(made, VectorType)
+        narrow, wide = given.element_type, made.element_type
+        wider = not isinstance(wide, IntegerType) or wide.width.data > getattr(narrow, "bitwidth", 64)
+        if narrow != signless(self.dtype.data) or given.get_shape() != made.get_shape() or not wider:
+            raise VerifyException(f"widen of {self.dtype.data} can't give {made} from {given}")
+
+
+@irdl_op_definition
 class ShuffleXorOp(IRDLOperation):
     """The value that lane (own lane xor `lanes`) of the warp has; every lane of the warp takes part."""
 
@@ -327,6 +349,7 @@ def dialect() -> Dialect:
             SaturateOp,
             LoadWordOp,
             Dot4Op,
+            WidenOp,
             ShuffleXorOp,
             CopyOp,
             RemFOp,

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, math, memref, scf
-from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, IntegerType, MemRefType, StringAttr, UnitAttr
+from xdsl.dialects.builtin import (
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    StringAttr,
+    UnitAttr,
+    VectorType,
+)
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
@@ -203,24 +212,19 @@ class Emitter:
         partition: Sequence[int] = (),
         reshape: Sequence[int] = (),
         independent: bool = False,
+        lanes: int = 0,
     ) -> SSAValue:
         """A local array (a register for shape ()). `space`: where it lies when not with the thread ("shared");
-        `independent`: iterations of a loop never meet in it."""
-        kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(shape))
-        op = memref.AllocaOp.get(level2.signless(dtype), shape=list(shape))
-        assert op.memref.type == kind
-        if word:
-            notes.annotate(op, notes.StreamWord())
-        if bind:
-            notes.annotate(op, notes.Bind(bind))
-        if space:
-            notes.annotate(op, notes.Space(space))
-        if partition:
-            notes.annotate(op, notes.ArrayPartition(tuple(partition)))
-        if reshape:
-            notes.annotate(op, notes.Reshape(tuple(reshape)))
-        if independent:
-            notes.annotate(op, notes.Independent())
+        `independent`: iterations of a loop never meet in it; `lanes`: elements are vectors of so many."""
+        element = level2.signless(dtype)
+        op = memref.AllocaOp.get(VectorType(element, [lanes]) if lanes else element, shape=list(shape))
+        said: list[notes.Annotation] = [notes.StreamWord()] if word else []
+        said += [notes.Bind(bind)] if bind else []
+        said += [notes.Space(space)] if space else []
+        said += [notes.ArrayPartition(tuple(partition))] if partition else []
+        said += [notes.Reshape(tuple(reshape))] if reshape else []
+        said += [notes.Independent()] if independent else []
+        notes.annotate(op, *said)
         return self.put(op, name)
 
     def load(self, buffer: SSAValue, *at: SSAValue) -> SSAValue:

@@ -11,7 +11,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of
-from cuvil_hw.adapters.cpu.form import LoopNest
+from cuvil_hw.adapters.cpu.form import LoopNest, register_tiles
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
 from cuvil_hw.adapters.sequential.alike import share, shared_by
@@ -65,13 +65,15 @@ class CpuAdapter:
         return None
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
-        """Numbers of accumulators side by side; a kernel without a reduction has one way to run."""
+        """Numbers of accumulators side by side, and tiles of registers for sums of products; a kernel without a
+        reduction has one way to run."""
         placed, lanes = place(graph), MORE_LANES if level_of(profile) == max(LEVELS) else LANES
 
         def forms(kernel: Kernel) -> list[LoopNest]:
             own = {n: placed.layouts[n] for n in (*kernel.inputs, kernel.output) if n in placed.layouts}
             vector = placed.vectors[kernel.name]
-            return [LoopNest(kernel, vector, n, own) for n in (lanes if kernel.reduce else (0,))]
+            plain = [LoopNest(kernel, vector, n, own) for n in (lanes if kernel.reduce else (0,))]
+            return [*plain, *register_tiles(kernel, vector, own, profile)]
 
         return Offer([forms(kernel) for kernel in graph.kernels])
 

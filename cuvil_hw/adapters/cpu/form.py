@@ -1,4 +1,4 @@
-"""How a kernel runs on a processor: a loop nest with accumulators side by side in vector lanes."""
+"""How a kernel runs on a processor: a loop nest with accumulators side by side, or a tile of vector registers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.func import FuncOp
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu import cost
+from cuvil_hw.adapters.cpu.tile import InRegisters, Registers, fits, inner_range, row_of
 from cuvil_hw.adapters.sequential.alike import form_of
-from cuvil_hw.adapters.sequential.nest import Layout, Nest, apply
+from cuvil_hw.adapters.sequential.nest import Layout, Nest, apply, function_of
+from cuvil_hw.expr.nodes import Load
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.target.profile import Profile
+
+# Rows and vectors of a tile; those that fit the registers are offered.
+ROWS = (2, 3, 4, 6, 8, 12)
+VECTORS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +50,53 @@ class LoopNest:
 
     def emit(self, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int) -> FuncOp:
         return apply(self.kernel, self.nest, buffers, tables, symbol, layer)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile(LoopNest):
+    """A sum of products in `registers`; `inside`: the share of its rows that no condition touches."""
+
+    registers: Registers
+    inside: float = field(compare=False)
+
+    def describe(self) -> str:
+        t = self.registers
+        rows = f"{t.row}={t.rows}@registers " if t.row else ""
+        return f"{rows}{self.vector}={t.lanes}@registers vector={t.width}"
+
+    def estimate(self, profile: Profile) -> Estimate:
+        return cost.estimate(self.kernel, self.lanes, profile, self.registers.rows, self.inside)
+
+    def alike(self, buffers: Mapping[str, Buffer]) -> Hashable:
+        return LoopNest.alike(self, buffers), self.registers
+
+    def emit(self, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int) -> FuncOp:
+        lower = lambda memories, e: InRegisters(self.kernel, self.nest, buffers, memories, e, self.registers)  # noqa: E731
+        return function_of(self.kernel, self.nest, buffers, tables, symbol, layer, lower)
+
+
+def register_tiles(kernel: Kernel, vector: str, layouts: Mapping[str, Layout], profile: Profile) -> list[RegisterTile]:
+    """Tiles that fit the registers of the profile's processor; none for a kernel that isn't arithmetic on vectors."""
+    lane = next((i for i in kernel.iterators if i.name == vector), None)
+    reduce = kernel.reduce
+    if lane is None or reduce is None or not dtypes.is_float(reduce.dtype):
+        return []
+    width = cost.vector_bits(profile) // dtypes.record(reduce.dtype).bits
+    if lane.extent < width or not fits(kernel, lane, lambda load: _innermost(load, layouts)):
+        return []
+    row = row_of(kernel, lane)
+    low, high = (inner_range(kernel, row) if row is not None else None) or (0, 1)
+    inside = (high - low) / row.extent if row is not None else 1.0
+    found = []
+    for rows in ROWS if row is not None else (1,):
+        for vectors in VECTORS:
+            small = rows > high - low or (vectors - 1) * width >= lane.extent
+            if small or rows * vectors + vectors + 1 > cost.vector_registers(profile):
+                continue
+            tile = Registers(row.name if row is not None else "", rows, vectors, width)
+            found.append(RegisterTile(kernel, vector, tile.lanes, layouts, tile, inside))
+    return found
+
+
+def _innermost(load: Load, layouts: Mapping[str, Layout]) -> int:
+    return layouts[load.buffer][-1] if load.buffer in layouts else len(load.index) - 1

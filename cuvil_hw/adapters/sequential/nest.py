@@ -51,10 +51,24 @@ def apply(
     kernel: Kernel, nest: Nest, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int
 ) -> func.FuncOp:
     """The function @symbol(inputs…, output) of role "kernel". `layer`: number in saturation counters."""
+    plain = lambda memories, e: Lowering(kernel, nest, buffers, memories, e)  # noqa: E731
+    return function_of(kernel, nest, buffers, tables, symbol, layer, plain)
+
+
+def function_of(
+    kernel: Kernel,
+    nest: Nest,
+    buffers: Mapping[str, Buffer],
+    tables: Tables,
+    symbol: str,
+    layer: int,
+    lowering: Callable[[Mapping[str, SSAValue], Emitter], Lowering],
+) -> func.FuncOp:
+    """As `apply`, with the loops that `lowering` makes of the memories by name."""
     names = [*kernel.inputs, kernel.output]
     block = Block(arg_types=[memory_type(buffers[n], nest.layout(buffers[n])) for n in names])
     memories = dict(zip(names, block.args, strict=True))
-    Lowering(kernel, nest, buffers, memories, Emitter(block, tables, layer)).run()
+    lowering(memories, Emitter(block, tables, layer)).run()
     block.add_op(func.ReturnOp())
     op = func.FuncOp(symbol, FunctionType.from_lists([a.type for a in block.args], []), Region(block))
     annotate(op, Role("kernel"), Args(tuple(names)), comment(kernel))
@@ -202,6 +216,19 @@ class Lowering:
             for state, value in zip(states, new, strict=True):
                 e.store(value, state, *at)
 
+        self.steps(reduce, guards, iters, lambda inner: each(step, inner))
+        each(finish, iters)
+
+    def steps(
+        self,
+        reduce: Reduce,
+        guards: Sequence[Expr],
+        iters: Mapping[str, SSAValue],
+        step: Callable[[Mapping[str, SSAValue]], None],
+    ) -> None:
+        """The loops of a reduction around `step`, each guard as far outside as it is known."""
+        e = self.e
+
         def descend(level: int, inner: Mapping[str, SSAValue]) -> None:
             here = [g for g in guards if depth_of(g, reduce.iters) == level]
             guarded(here, level, inner)
@@ -213,13 +240,12 @@ class Lowering:
                     cond = e.put(arith.AndIOp(cond, e.value(c, self.env(inner))))
                 e.branch(cond, lambda: guarded((), level, inner))
             elif level == len(reduce.iters):
-                each(step, inner)
+                step(inner)
             else:
                 it = reduce.iters[level]
                 e.loop(it.extent, it.name, lambda i, _: descend(level + 1, {**inner, it.name: i}))
 
         descend(0, iters)
-        each(finish, iters)
 
 
 def hoisted(reduce: Reduce, vector: Iter | None) -> tuple[list[Expr], tuple[Expr, ...]]:

@@ -12,9 +12,9 @@ from math import prod
 from types import TracebackType
 from typing import Any
 
-from xdsl.dialects import arith, func, gpu, memref, scf
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects import arith, func, gpu, memref, scf, vector
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, VectorType
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from cuvil_hw.ir.annotations import Space, text_of
 from cuvil_hw.ir.interpreter.scalars import expression, number
@@ -145,6 +145,14 @@ class _Writer:
                 self._if(op)
             case StreamReadOp() | StreamWriteOp():
                 self._word(op)
+            case vector.LoadOp():
+                at, end = self._run_of_lanes(op.base, op.indices, op.result.type)
+                self.line(f"{self.new(op.result)} = {self.values[op.base]}[{at}:{end}]")
+            case vector.StoreOp():
+                at, end = self._run_of_lanes(op.base, op.indices, op.vector.type)
+                self.line(f"{self.values[op.base]}[{at}:{end}] = {self.values[op.vector]}")
+            case vector.BroadcastOp():
+                self.line(f"{self.new(op.vector)} = [{self.values[op.source]}] * {_lanes(op.vector.type)}")
             case gpu.BarrierOp():
                 self.line("yield BARRIER")
             case ShuffleXorOp():
@@ -166,8 +174,24 @@ class _Writer:
                 text = THREAD[type(op)] if str(dimension) == "x" else ("1" if "dim" in op.name else "0")
                 self.line(f"{self.new(op.results[0])} = {text}")
             case _:
-                text = expression(op, [self.values[v] for v in op.operands], self.names)
+                given = [self.values[v] for v in op.operands]
+                if isinstance(op.results[0].type, VectorType):
+                    lane = [f"lane{n}" for n in range(len(given))]
+                    text = expression(op, lane, self.names)
+                    text = f"[{text} for {', '.join(lane)}, in zip({', '.join(given)})]"
+                else:
+                    text = expression(op, given, self.names)
                 self.line(f"{self.new(op.results[0])} = {text}")
+
+    def _run_of_lanes(self, memory: SSAValue, indices: Sequence[SSAValue], kind: Attribute) -> tuple[str, str]:
+        """Python for the first position of a vector in a memory's list, and the one after its last; all of its lanes
+        have to lie inside the innermost dimension."""
+        lanes, sizes = _lanes(kind), self.sizes(memory)
+        checks = [f"0 <= {self.values[i]} < {n}" for i, n in zip(indices, sizes, strict=True)]
+        checks[-1] = f"0 <= {self.values[indices[-1]]} <= {sizes[-1]} - {lanes}"
+        self.line(f"if not ({' and '.join(checks)}): {self.outside(memory, indices)}")
+        flat = self.flat(memory, indices)
+        return flat, f"{flat} + {lanes}"
 
     def _constant(self, op: arith.ConstantOp) -> None:
         value = op.value
@@ -271,6 +295,11 @@ def _inside(index: SSAValue, size: str) -> bool:
         return low is not None and high is not None and low >= 0 and high <= int(size)
     value = _literal(index)
     return value is not None and 0 <= value < int(size)
+
+
+def _lanes(kind: Attribute) -> int:
+    assert isinstance(kind, VectorType)
+    return prod(kind.get_shape())
 
 
 def _literal(value: SSAValue) -> int | None:

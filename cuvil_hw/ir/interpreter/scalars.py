@@ -18,8 +18,8 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, Operation
 
 from cuvil_hw import dtypes
-from cuvil_hw.ir.interpreter.values import FLOATS, Fault, bits_of, signed
-from cuvil_hw.ir.level2 import SaturateOp
+from cuvil_hw.ir.interpreter.values import FLOATS, Fault, bits_of, scalar_of, signed
+from cuvil_hw.ir.level2 import SaturateOp, WidenOp
 
 NATIVE = (8, 16, 32, 64)
 _RING = {"addi": "+", "subi": "-", "muli": "*"}
@@ -66,9 +66,9 @@ SCALARS = frozenset(
 
 
 def expression(op: Operation, args: Sequence[str], names: dict[str, Any]) -> str:
-    """Python for the result of an op on the values `args`; adds to `names` what the text refers to."""
-    kind = op.results[0].type
-    source = op.operands[0].type
+    """Python for the result of an op on the values `args`, for one lane of vectors; adds to `names` what the text
+    refers to."""
+    kind, source = scalar_of(op.results[0].type), scalar_of(op.operands[0].type)
     bits, have = bits_of(kind), bits_of(source)
     stem = op.name.removeprefix("arith.")
     names.update(HELPERS)
@@ -81,6 +81,9 @@ def expression(op: Operation, args: Sequence[str], names: dict[str, Any]) -> str
     if isinstance(op, SaturateOp):
         lo, hi = dtypes.int_range(op.dtype.data)
         return _signless(f"clip({args[0]}, {lo}, {hi}, {op.layer.value.data}, clipped)", bits, op.dtype.data[0] == "i")
+    if isinstance(op, WidenOp):
+        value = args[0] if op.dtype.data[0] == "i" else _natural(args[0], have)
+        return value if bits else f"int64({value}).astype({kind})"
     if bits == 1 and stem in _OF_BITS:
         return f"{args[0]} {_OF_BITS[stem]} {args[1]}"
     if stem in _BITS:

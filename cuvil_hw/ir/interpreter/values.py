@@ -1,8 +1,8 @@
 """What values and memories of level2 are to the interpreter.
 
 An integer is a Python int in its type's signed range, i1 is 0 or 1, a float is the NumPy scalar of its width, an index
-a Python int. A memory is a flat list, row by row. None stands for what was never written: it may be moved and selected,
-and any arithmetic on it fails.
+a Python int, a vector the list of its lanes. A memory is a flat list, row by row. None stands for what was never
+written: it may be moved and selected, and any arithmetic on it fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.dialects.builtin import Float16Type, Float32Type, Float64Type, IndexType, IntegerType, MemRefType
+from xdsl.dialects.builtin import Float16Type, Float32Type, Float64Type, IndexType, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute
 
 from cuvil_hw import dtypes
@@ -28,6 +28,11 @@ INDEX_BITS = 32
 
 class Fault(Exception):
     """A rule of level2 that a running op breaks; whoever runs it adds which op and where."""
+
+
+def scalar_of(kind: Attribute) -> Attribute:
+    """The type of a vector's lanes; any other type itself."""
+    return kind.element_type if isinstance(kind, VectorType) else kind
 
 
 def bits_of(kind: Attribute) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, FloatAttr, IndexType, IntegerAttr, IntegerType
+from xdsl.dialects.builtin import AnyFloat, FloatAttr, IndexType, IntegerAttr, IntegerType, VectorType
 from xdsl.ir import Attribute, Operation
 
 from cuvil_hw import dtypes
@@ -44,6 +44,7 @@ from cuvil_hw.render.c.scalar import (
     value_type,
     width,
 )  # fmt: skip
+from cuvil_hw.render.c.vectors import vector_op
 
 
 @dataclass
@@ -91,10 +92,11 @@ class Expressions:
     # -- dispatch ----------------------------------------------------------------------------------------------------
 
     def _op(self, op: Operation, args: Sequence[Code]) -> Code:
-        name = op.name
+        name, result = op.name, op.results[0].type
         types = [v.type for v in op.operands]
-        result = op.results[0].type
         exact = [self.exact(a, t) for a, t in zip(args, types, strict=True)]
+        if isinstance(result, VectorType):
+            return vector_op(op, exact, self.lang, self.helpers)
         if name in self.lang.calls:
             dim = op.properties.get("dimension")
             text = self.lang.calls[name].format(*(a.text for a in exact), dim=getattr(dim, "data", ""))
@@ -380,9 +382,7 @@ class Expressions:
 
     def _to_float(self, a: Code, type: Attribute) -> Code:
         kind = value_type(type, self.lang)
-        if a.type == kind:
-            return a
-        return cast(a, kind, self.lang)
+        return a if a.type == kind else cast(a, kind, self.lang)
 
     def _float_operands(self, args: Sequence[Code], type: Attribute) -> tuple[list[Code], int]:
         """f16 is computed in f32 and rounded once, the same on every compiler."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from xdsl.dialects import arith, func, gpu, memref, scf
+from xdsl.dialects import arith, func, gpu, memref, scf, vector
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -29,33 +29,31 @@ from cuvil_hw.ir.level2 import (
     StreamWriteOp,
 )
 from cuvil_hw.render.c.inline import writes
+from cuvil_hw.render.c.memories import MemoryTexts
 from cuvil_hw.render.c.names import comment_lines
 from cuvil_hw.render.c.scalar import (
     INT,
-    PLUS,
     PRIMARY,
     UNARY,
     Code,
-    at,
     bare,
     declared,
     native_type,
     port_element,
     value_type,
-)
-from cuvil_hw.render.c.values import NamedMemory, ValueTexts
+)  # fmt: skip
+from cuvil_hw.render.c.values import NamedMemory
 
 
 @dataclass
-class Function(ValueTexts):
+class Function(MemoryTexts):
     """`text` walks the function once. `streams`: names of those that are declared at file scope."""
 
     calls_begun: bool = False
     streams: Mapping[SSAValue, str] = field(default_factory=dict)
-    apart: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        ValueTexts.__post_init__(self)
+        MemoryTexts.__post_init__(self)
         for stream in dict.fromkeys(self.streams.values()):
             self.names.new(stream)
 
@@ -122,15 +120,6 @@ class Function(ValueTexts):
             self.line(f"return {code.text};")
         return "\n".join([*head, f"{signature} {{", *self.lines, "}", ""])
 
-    def _template(self, text: str) -> None:
-        if text:
-            self.line(text)
-
-    def _supported(self, template: str, what: str) -> str:
-        if not template:
-            raise CuvilError(f"{self.lang.name} has no {what}")
-        return template
-
     def _word(self, type: StreamType) -> str:
         template = self._supported(self.lang.word, "streams")
         return template.format(type=declared(type.element, self.lang), lanes=type.lanes.data)
@@ -165,6 +154,16 @@ class Function(ValueTexts):
                 self.place(op, Code(text, PRIMARY, memory.element, reads=inner | {memory.name}))
             case memref.StoreOp():
                 self._store(op)
+            case vector.LoadOp():
+                memory = self.memories[op.base]
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices)) if op.indices else frozenset()
+                text = self._lanes_at(op.result.type, op.base, op.indices, constant=True)
+                self.place(op, Code(text, UNARY, value_type(op.result.type, self.lang), reads=inner | {memory.name}))
+            case vector.StoreOp():
+                value = self.use(op.vector)
+                target = self._lanes_at(op.vector.type, op.base, op.indices, constant=False)
+                self.flush({self.memories[op.base].name})
+                self.assign(target, value, op.vector)
             case scf.ForOp():
                 self._for(op)
             case scf.IfOp():
@@ -202,70 +201,6 @@ class Function(ValueTexts):
                 pass
             case _:
                 self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
-
-    def _copy(self, op: CopyOp) -> None:
-        template = self._supported(self.lang.copy, "copies between memories")
-        count = self.exact(op.count)
-        ends: dict[str, str] = {}
-        for end, value, first in (("source", op.source, op.source_at), ("target", op.target, op.target_at)):
-            ends[end] = self._pointer(self.memories[value], self.exact(first))
-            owner = value.owner
-            space = notes.text_of(owner, notes.Space) if isinstance(owner, Operation) else ""
-            ends[f"{end}_space"] = self.lang.copy_spaces[space]
-        size = self.memories[op.source].element.bits // 8 or 1
-        total = str(count.literal * size) if count.literal is not None else f"{at(count, UNARY)} * {size}"
-        several = ""
-        if op.segments.value.data > 1:
-            strides = {k: getattr(op, k).value.data * size for k in ("source_stride", "target_stride")}
-            several = self.lang.copy_segments.format(more=op.segments.value.data - 1, **strides)
-        self.flush({self.memories[op.target].name})
-        self.line(template.format(bytes=total, several=several, **ends))
-
-    def _pointer(self, memory: NamedMemory, offset: Code) -> str:
-        start = memory.name if memory.flat or len(memory.shape) == 1 else f"&{memory.name}{'[0]' * len(memory.shape)}"
-        return start if offset.literal == 0 else f"{start} + {at(offset, PLUS)}"
-
-    def _declare(self, op: memref.AllocaOp | memref.AllocOp) -> None:
-        kind = op.memref.type
-        assert isinstance(kind, MemRefType)
-        shape, name = tuple(kind.get_shape()), self.names.new(notes.text_of(op, notes.Name) or "buffer")
-        element = declared(kind.element_type, self.lang)
-        lanes = ""
-        if notes.noted(op, notes.StreamWord) and self.lang.word:
-            lanes = self.lang.word_lanes
-            text = f"{self.lang.word.format(type=element, lanes=shape[0])} {name};"
-        else:
-            text = f"{element} {name}{''.join(f'[{max(n, 1)}]' for n in shape)};"
-        space = notes.text_of(op, notes.Space)
-        if space and space not in self.lang.spaces:
-            have = ", ".join(self.lang.spaces) or "none"
-            raise CuvilError(f"{self.lang.name} has no memory space {space!r} for {name}; it has: {have}")
-        text = self.lang.spaces[space].format(text) if space else text
-        text = self.lang.placed.get(notes.text_of(op, notes.Bind), "") + text
-        self.line(text)
-        self.memories[op.memref] = NamedMemory(name, shape, value_type(kind.element_type, self.lang), False, lanes)
-        self._annotate(op, name)
-
-    def _annotate(self, op: Operation, name: str) -> None:
-        bind = notes.text_of(op, notes.Bind)
-        if bind and self.lang.bind:
-            if bind not in self.lang.bind:
-                raise CuvilError(f"{self.lang.name} can't bind {name} to {bind!r}; it has: {', '.join(self.lang.bind)}")
-            kind = "rom_2p" if isinstance(op, memref.GetGlobalOp) else "ram_2p"
-            self._template(self.lang.bind[bind].format(name=name, kind=kind))
-        if notes.noted(op, notes.Independent):
-            self._template(self.lang.independent.format(name=name))
-            self.apart.append(self.lang.apart.format(name=name))
-        steps = notes.number_of(op, notes.Distance)
-        if steps is not None:
-            self._template(self.lang.distance.format(name=name, steps=steps))
-            self.apart.append(self.lang.apart_steps.format(name=name, steps=steps))
-        for dims, template in (
-            (notes.noted(op, notes.ArrayPartition), self.lang.partition),
-            (notes.noted(op, notes.Reshape), self.lang.reshape),
-        ):
-            for dim in dims.data if dims is not None else ():
-                self._template(template.format(name=name, dim=dim + 1))
 
     def _store(self, op: memref.StoreOp) -> None:
         memory = self.memories[op.memref]

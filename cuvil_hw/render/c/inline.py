@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xdsl.dialects import arith, func, memref, scf
+from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw.ir.level2 import CopyOp, StreamOp, StreamReadOp
@@ -18,6 +18,8 @@ def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list
     match op:
         case memref.StoreOp():
             return [op.memref]
+        case vector.StoreOp():
+            return [op.base]
         case StreamReadOp():
             return [op.word]
         case CopyOp():

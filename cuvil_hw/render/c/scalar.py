@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, VectorType
 from xdsl.ir import Attribute
 
 from cuvil_hw import dtypes
@@ -19,7 +20,7 @@ PRIMARY, UNARY, TIMES, PLUS, SHIFT, LESS, EQUAL, AND, XOR, OR, BOTH, EITHER, CHO
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """`kind`: "int" (native: C's promotions), "arbitrary" (operators widen), "bool" or "float"."""
+    """`kind`: "int" (native: C's promotions), "arbitrary" (operators widen), "bool", "float" or "vector"."""
 
     kind: str
     bits: int
@@ -86,6 +87,8 @@ def value_type(type: Attribute, lang: Lang) -> CType:
         return INT
     if isinstance(type, AnyFloat):
         return CType("float", type.bitwidth)
+    if isinstance(type, VectorType):
+        return CType("vector", prod(type.get_shape()) * value_type(type.element_type, lang).bits)
     bits = width(type)
     if bits == 1:
         return BOOL
@@ -120,7 +123,16 @@ def _native(dtype: str, lang: Lang) -> str:
 
 def declared(type: Attribute, lang: Lang) -> str:
     """The type of a variable of a level2 type, in words of the language."""
+    if isinstance(type, VectorType):
+        return vector_name(type, lang)
     return lang.index if isinstance(type, IndexType) else spelled(value_type(type, lang), lang)
+
+
+def vector_name(type: VectorType[Attribute], lang: Lang, signed: bool = True) -> str:
+    """What `vectors.py` calls the type of several lanes."""
+    kind = value_type(type.element_type, lang)
+    letter = "f" if kind.kind == "float" else "i" if signed else "u"
+    return f"{letter}{kind.bits}x{prod(type.get_shape())}"
 
 
 def port_element(dtype: str, lang: Lang) -> str:

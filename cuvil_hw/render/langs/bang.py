@@ -21,6 +21,9 @@ _CALLS: Mapping[str, str] = {"gpu.block_id": "(int)taskId", "gpu.grid_dim": "(in
 
 BANG: Lang = replace(
     C99,
+    vectors="",
+    unroll="",
+    hints_first=False,
     name="BANG C",
     types=dtypes.spellings("bang"),
     linkage={"kernel": 'extern "C" __mlu_entry__ void'},

@@ -60,6 +60,9 @@ _CALLS: Mapping[str, str] = {
 
 CUDA: Lang = replace(
     C99,
+    vectors="",
+    unroll="",
+    hints_first=False,
     name="CUDA C++",
     types=dtypes.spellings("cuda"),
     linkage={"kernel": 'extern "C" __global__ void __launch_bounds__({threads})'},
