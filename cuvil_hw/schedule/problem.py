@@ -13,7 +13,7 @@ from cuvil_hw.schedule.space import Candidate, KernelChoices
 # Uses are compared in integers of 1/1000 of an axis' unit: candidates round up and budgets down, so that a pick never
 # exceeds a limit. Weights of the second objective are in 1/10^6 of an axis' limit.
 _UNIT = 1000
-_WEIGHT = 1_000_000
+WEIGHT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Ma
         for index, candidate in enumerate(kernel.candidates):
             if within(candidate, bounds):
                 use = tuple(scaled(candidate.estimate.use.get(a.name, 0.0)) for a in shared)
-                weight = sum(u * _WEIGHT // max(1, scaled(a.limit)) for u, a in zip(use, shared, strict=True))
+                weight = sum(u * WEIGHT // max(1, scaled(a.limit)) for u, a in zip(use, shared, strict=True))
                 found.append(Option(index, int(candidate.estimate.cycles), use, weight))
         # The description decides between equals, so that the order of proposals doesn't matter.
         found.sort(key=lambda o: (o.cycles, o.weight, o.use, kernel.candidates[o.index].form.describe()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cuvil_hw.errors import ToolNotFound, pip_install
-from cuvil_hw.schedule.problem import Option, Problem, reduce, up_to
+from cuvil_hw.schedule.problem import WEIGHT, Option, Problem, reduce, up_to
 from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import KernelChoices
 
@@ -67,8 +67,7 @@ def slowest(problem: Problem) -> Answer:
             low = middle + 1
             # What doesn't fit in this many cycles doesn't in fewer, so one proof covers all steps below.
             proven = max(proven, low) if trial.exact else proven
-    fast = up_to(problem, levels[high])
-    smallest = _minimise(_balanced(fast, picks), lambda o: o.weight, hint=picks)
+    smallest = _smallest(up_to(problem, levels[high]), picks)
     return Answer(smallest.picks or picks, levels[proven], smallest.exact)
 
 
@@ -81,24 +80,15 @@ def shortest(problem: Problem) -> Answer:
     return Answer(smallest.picks or best.picks, best.bound, best.exact)
 
 
-def _balanced(problem: Problem, hint: Sequence[Option]) -> Problem:
-    """The same problem with every budget reduced to the smallest common share that still fits.
+def _smallest(problem: Problem, hint: Sequence[Option]) -> Answer:
+    """The pick with the lowest sum of all axes' shares and of the fullest axis' share once more.
 
-    This fills a device evenly: the scarce axis is relieved at the cost of axes that have room.
+    The sum alone would leave an axis nearly full, which routes badly, when another one could take as large a share of
+    the work; the fullest axis alone would spend any amount of the others to relieve it a little.
     """
-    if not any(room > 0 for room in problem.room):
-        return problem
-    answer = _solve(problem, None, hint=hint, balance=True)
-    if answer.picks is None:
-        return problem
-    use = [sum(o.use[a] for o in answer.picks) for a in range(len(problem.budgets))]
-    shares = max(
-        (-(-u * _SHARES // room) for u, room in zip(use, problem.room, strict=True) if room > 0), default=_SHARES
-    )
-    budgets = tuple(
-        max(u, min(b, room * shares // _SHARES)) for u, b, room in zip(use, problem.budgets, problem.room, strict=True)
-    )
-    return Problem(problem.options, budgets, problem.room)
+    if all(len(kernel) == 1 for kernel in problem.options):
+        return Answer(tuple(kernel[0] for kernel in problem.options), 0, True)
+    return _solve(problem, lambda o: o.weight, hint=hint, balance=True)
 
 
 def _over(picks: Sequence[Option], budgets: Sequence[int]) -> bool:
@@ -144,7 +134,7 @@ def _solve(
 ) -> Answer:
     """One CP-SAT problem: a Boolean per option, exactly one per kernel, a linear limit per axis.
 
-    `balance` minimises the largest share of any axis' room instead of a cost.
+    `balance` adds the largest share of any axis' room to the cost, in the unit of an option's weight.
     """
     try:
         from ortools.sat.python import cp_model
@@ -166,15 +156,16 @@ def _solve(
         model.add(weighted([o.use[axis] for o in options]) <= budget)
     if cycles is not None:
         model.add(weighted([o.cycles for o in options]) <= cycles)
-    if cost is not None:
-        model.minimize(weighted([cost(o) for o in options]))
-    elif balance:
+    total = weighted([cost(o) for o in options]) if cost is not None else None
+    if total is not None and balance:
         share = model.new_int_var(0, _SHARES, "share")
         for axis, room in enumerate(problem.room):
             most = sum(max(o.use[axis] for o in kernel) for kernel in problem.options)
             if room > 0 and most * _SHARES < 1 << 60:
                 model.add(weighted([o.use[axis] * _SHARES for o in options]) <= share * room)
-        model.minimize(share)
+        total = total + share * (WEIGHT // _SHARES)
+    if total is not None:
+        model.minimize(total)
     for pick, kernel, group in zip(hint, problem.options, chosen, strict=False):
         for variable, option in zip(group, kernel, strict=True):
             model.add_hint(variable, option.index == pick.index)

@@ -37,9 +37,9 @@ def test_block_memories(depth: int, width: int, blocks: int) -> None:
     assert block_rams(ZYNQ, depth, width) == blocks
 
 
-# UG474: a SLICEM LUT is a 64×1 memory; F7/F8 multiplexers and a LUT per four banks join deeper ones.
+# UG474: a SLICEM LUT is a 64×1 memory; F7/F8 multiplexers join four of them.
 @pytest.mark.parametrize(
-    ("depth", "width", "luts"), [(64, 1, 1), (64, 8, 8), (16, 8, 8), (65, 1, 3), (256, 1, 5), (256, 8, 40), (0, 8, 0)]
+    ("depth", "width", "luts"), [(64, 1, 1), (64, 8, 8), (16, 8, 8), (65, 1, 2), (256, 1, 4), (256, 8, 32), (0, 8, 0)]
 )
 def test_distributed_memories(depth: int, width: int, luts: int) -> None:
     assert distributed(ZYNQ, depth, width) == luts
@@ -52,7 +52,7 @@ def test_where_a_memory_goes() -> None:
         return use.lut, use.ram
 
     assert of(64, 100) == (100, 0)  # not deeper than a LUT
-    assert of(128, 8) == (24, 0)  # 1,024 bits
+    assert of(128, 8) == (16, 0)  # 1,024 bits
     assert of(129, 8) == (0, 1)
     assert of(16, 8, "bram") == (0, 1)
     assert of(4096, 8, "lutram")[1] == 0

@@ -73,7 +73,7 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
 
 // linear at 4: 3 outputs _ 7 inputs a cycle
 static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvil::vec<ap_int<18>, 3>>& out) {
-  #pragma HLS bind_storage variable=linear_2_c_4 type=rom_2p impl=bram
+  #pragma HLS bind_storage variable=linear_2_c_4 type=rom_2p impl=lutram
   #pragma HLS array_reshape variable=linear_2_c_4 complete dim=2
   #pragma HLS array_reshape variable=linear_2_c_4 complete dim=3
   #pragma HLS array_reshape variable=linear_2_c_5 complete dim=2

@@ -1,8 +1,9 @@
 """Cost of a streaming stage: cycles, and use of logic, registers, memories and multipliers.
 
-The forms are those of FINN's analytic models (LUT = a + b·PE·(products + adder tree + accumulator + epilogue)), the
-memory rules those of the vendor's memory guides (UG573, UG474); a `Fabric` holds what differs between families. All
-figures are analytic: they plan a design, a synthesis report replaces them.
+LUTs are those of the parts that a stage consists of (products, adder tree, accumulators, epilogue, counters; logic.py),
+with a fixed amount of control a process; memory rules are those of the vendor's memory guides (UG573, UG474). A
+`Fabric` holds what differs between families. All figures are analytic: they plan a design, a synthesis report
+replaces them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis import logic
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted, latency
 from cuvil_hw.adapters.streaming.analysis.fold import Folding, weighted
 from cuvil_hw.adapters.streaming.analysis.ring import ring
@@ -94,10 +96,10 @@ def distributed_units(fabric: Fabric, depth: int, width: int) -> int:
 
 
 def distributed(fabric: Fabric, depth: int, width: int) -> float:
-    """LUTs that hold `depth` words of `width` bits, the output multiplexer included for deep ones."""
-    banks = ceil(depth / fabric.lutram_bits)
-    choice = width * ceil(banks / 4) if banks > 1 else 0
-    return distributed_units(fabric, depth, width) * fabric.lutram_luts + choice
+    """LUTs that hold `depth` words of `width` bits. The slices' own multiplexers join four units, further ones take
+    LUTs."""
+    groups = ceil(ceil(depth / fabric.lutram_bits) / 4)
+    return distributed_units(fabric, depth, width) * fabric.lutram_luts + logic.multiplexer(groups, width)
 
 
 def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> None:
@@ -129,18 +131,20 @@ def multiplier_blocks(fabric: Fabric, a: int, b: int) -> float:
 
 
 def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
-    """A FIFO (FINN's form: 2·⌈log2 d⌉ + ⌈d/32⌉·⌈w/2⌉ LUTs in shift registers, block memory beyond 1,024 bits;
-    without such registers two words in flip-flops, more in a memory)."""
-    use = Use(lut=2 * ceil(log2(max(depth, 2))) + 12, ff=2 * ceil(log2(max(depth, 2))) + width)
-    if not fabric.shift_registers:
-        if depth <= 2:
-            use.ff += width
-        else:
-            memory(use, fabric, depth, width)
-        return use
-    if depth * width <= 1024 or depth <= 32:
-        use.lut += ceil(depth / 32) * ceil(width / 2)
-        use.lutram += ceil(depth / 32) * ceil(width / 2)
+    """A FIFO: two words in flip-flops, more in shift registers (a LUT holds 32 bits of one or 16 bits of two), beyond
+    1,024 bits in block memory; without shift registers in a memory. Control is a pointer and two flags (UG474, and
+    counts of Yosys: benchmarks/fabric_primitives.py)."""
+    pointer = ceil(log2(max(depth, 2)))
+    use = Use(lut=2 * pointer + 4, ff=pointer + 2)
+    if depth <= 2:
+        use.lut += width
+        use.ff += 2 * width
+    elif not fabric.shift_registers:
+        memory(use, fabric, depth, width)
+    elif depth * width <= 1024 or depth <= 32:
+        luts = ceil(width / 2) if depth <= 16 else ceil(depth / 32) * width
+        use.lut += luts
+        use.lutram += luts
     else:
         use.ram += block_rams(fabric, depth, width)
     return use
@@ -176,7 +180,7 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
     source = stage.kernel.operand(stage.sources[0]).type.dtype if stage.sources else k.type.dtype
     width_in, width_out = bits(source), bits(k.type.dtype)
     use = fifo_use(fabric, 2, lanes_in * width_in)
-    use.lut += 60 + 4 * width_out * pe  # control and output register of a pipelined process
+    use.lut += 60 + width_out * pe  # control and output register of a pipelined process
     use.ff += 80 + 2 * width_out * pe
     if stage.kind == "buffered":
         _buffered(use, stage, fabric)
@@ -212,14 +216,17 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
             pass  # counted above
         elif folding.multiplier == "dsp":
             use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)
-        else:  # FINN: (2·⌈(W+A)/6⌉ - 1)·(W+A) LUTs for one product
-            use.lut += 1.1 * pe * lanes * (2 * ceil(product / 6) - 1) * product
+        else:
+            use.lut += pe * (lanes * logic.multiplier(width_in, width_w) + logic.tree(lanes, product))
+            use.ff += pe * lanes * product
+        if not floats:
+            use.ff += logic.operand_registers(pe * lanes, width_w)
         memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, folding.memory)
-    tree = product * (2 * lanes - 1) if lanes > 1 else 0
-    use.lut += 1.1 * pe * (tree + (0 if floats else acc))
-    use.ff += pe * (product * lanes + acc)
-    use.lut += 3 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # loop counters
-    use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))
+    if not floats:  # the sum of products in multiplier blocks is made in their own cascade
+        use.lut += pe * logic.adder(acc)
+    use.ff += pe * acc
+    use.lut += logic.counter(stage.pixels * fold_out * depth_in)
+    use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # and what the pipeline carries of it
     if stage.kind == "dense" and fold_out > 1 and not stage.ordered:
         memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
     if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1:
@@ -272,7 +279,7 @@ def _integer_use(use: Use, n: Apply, fabric: Fabric, lanes: int) -> None:
             # half a LUT for a bit of a stage of multiplexers
             use.lut += 0.5 * lanes * bits(n.dtype) * ceil(log2(max(by.values) - min(by.values) + 1))
         case "adder":
-            use.lut += 1.1 * lanes * bits(n.args[0].dtype)
+            use.lut += lanes * logic.adder(bits(n.args[0].dtype))
             use.ff += lanes * bits(n.dtype)
         case "divider":
             use.lut += lanes * bits(n.dtype) * (bits(n.dtype) + 4)
