@@ -41,7 +41,8 @@ void top(hls::stream<ap_axiu<64, 0, 0, 0> >& in, hls::stream<ap_axiu<64, 0, 0, 0
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceProgram]:
-    """A design in an empty cache; no build goes on afterwards."""
+    """A design in an empty cache, whose fast library is made at once; no build goes on afterwards."""
+    monkeypatch.setattr(device, "_PATIENCE_S", 0.0)
     monkeypatch.setenv("CUVIL_CACHE", str(tmp_path / "cache"))
     source = tmp_path / "project" / "src"
     source.mkdir(parents=True)
@@ -111,11 +112,28 @@ def test_one_run_changes_over_to_the_fast_library_with_the_same_bits(
     assert code_of(again) == libraries[3]
 
 
+def test_a_design_that_runs_for_a_moment_is_compiled_once(
+    program: DeviceProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "_PATIENCE_S", 60.0)
+    simulation = loaded(program)
+    for _ in range(3):
+        np.testing.assert_array_equal(simulation.run([case(20)[0]])[0][0], case(20)[1])
+    background.wait_for_all()
+    assert simulation._faster is None
+    assert simbuild.find(simbuild.read(program)) is None
+    simulation._ran_s = 61.0
+    simulation.run([case(20)[0]])
+    background.wait_for_all()
+    assert simbuild.find(simbuild.read(program)) is not None
+
+
 def test_errors_name_the_sample_of_the_whole_batch(program: DeviceProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held()
     monkeypatch.setattr(simbuild, "build", held.build)
     simulation = loaded(program)
     x, _ = case(9)
+    simulation.run([x])
     x[7, 0] = -1
     x[8, 0] = -1
     for _ in range(2):
@@ -131,7 +149,8 @@ def test_a_failed_build_in_the_background_is_raised_by_the_next_run(
     quick = simbuild.build(simbuild.read(program), simbuild.QUICK)
     (program.folder / "src" / "times.cpp").write_text(DESIGN + "#error broken\n")
     sources = simbuild.read(program)
-    simulation = device.LoadedSimulation(quick, program, Background(lambda: simbuild.build(sources)))
+    simulation = device.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
+    np.testing.assert_array_equal(simulation.run([case(1)[0]])[0][0], case(1)[1])
     background.wait_for_all()
     for _ in range(2):
         with pytest.raises(BuildFailed, match="broken"):
@@ -144,7 +163,7 @@ def test_closing_stops_the_build(program: DeviceProgram, tmp_path: Path) -> None
     (program.folder / "src" / "times.cpp").write_text(DESIGN + "int f0(int x) { return x; }\n" + loops)
     sources = simbuild.read(program)
     quick = simbuild.build(sources, simbuild.QUICK)
-    simulation = device.LoadedSimulation(quick, program, Background(lambda: simbuild.build(sources)))
+    simulation = device.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
     np.testing.assert_array_equal(simulation.run([case(2)[0]])[0][0], case(2)[1])
     simulation.close()
     simulation.close()

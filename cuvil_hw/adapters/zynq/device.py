@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,9 @@ from cuvil_hw.runtime.scratch import Library
 
 _ERROR_BYTES = 4096
 _PART_S = 0.05  # how long a call of the library takes, so that a run can be interrupted
+# What a design runs on its quick library before the fast one is worth a compiler's time: most are run on a few samples
+# and closed, and compiling takes seconds.
+_PATIENCE_S = 0.5
 
 __all__ = ["FLAGS", "LoadedSimulation", "Simulator", "build_simulation", "host_flags", "open_device"]
 
@@ -63,8 +66,9 @@ class Simulator:
     def load(self, program: DeviceProgram) -> LoadedSimulation:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed.
 
-        Without flags of its own a new design is first compiled for a quick start, while the fast library is made in
-        the background; runs change over to it when it is there, or raise its BuildFailed. Both give the same bits."""
+        Without flags of its own a new design is first compiled for a quick start. Once it has run for a while, the fast
+        library is made in the background; runs change over to it when it is there, or raise its BuildFailed. Both give
+        the same bits."""
         sources = simbuild.read(program)
         if self._flags:
             return LoadedSimulation(simbuild.build(sources, self._flags), program)
@@ -72,18 +76,20 @@ class Simulator:
         if fast is not None:
             return LoadedSimulation(fast, program)
         quick = simbuild.build(sources, simbuild.QUICK)
-        return LoadedSimulation(quick, program, Background(lambda: simbuild.build(sources)))
+        return LoadedSimulation(quick, program, lambda: simbuild.build(sources))
 
 
 class LoadedSimulation:
     """One design, loaded into this process. Samples of one run go over all cores; runs of several threads take
-    turns. `faster`: another library of the same design in the making, taken when it is there."""
+    turns. `faster`: makes another library of the same design, which is taken when it is there."""
 
-    def __init__(self, library: Path, program: DeviceProgram, faster: Background | None = None) -> None:
+    def __init__(self, library: Path, program: DeviceProgram, faster: Callable[[], Path] | None = None) -> None:
         # A library of its own: counters and settings are global there.
         self._library = Library(library, program.name)
         self._program = program
-        self._faster = faster
+        self._make_faster = faster
+        self._faster: Background | None = None
+        self._ran_s = 0.0
         self._part = 1  # samples that go into one call of the library
         self._turn = Turn()
         self._closed = False
@@ -128,6 +134,10 @@ class LoadedSimulation:
             text = error.value.decode(errors="replace")
             raise DeviceError(f"simulation of {self._program.name} failed: {text}")
         self._count()
+        self._ran_s += seconds
+        make = self._make_faster
+        if make is not None and self._ran_s >= _PATIENCE_S:
+            self._faster, self._make_faster = Background(make), None
         if count == self._part:  # steer by full parts only
             self._part = max(1, int(count * min(_PART_S / max(seconds, 1e-9), 8.0)))
         return count, seconds
@@ -153,6 +163,7 @@ class LoadedSimulation:
 
     def close(self) -> None:
         """Stop what is still being built, and unload the library."""
+        self._make_faster = None
         if self._faster is not None:
             self._faster.stop()
         with self._turn.lock:
