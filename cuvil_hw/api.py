@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
 from cuvil_hw.compile.dump import Dump
+from cuvil_hw.compile.elsewhere import surroundings
 from cuvil_hw.compile.golden import golden
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
 from cuvil_hw.compile.open.pipeline import compile_model
@@ -23,7 +25,7 @@ from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.registry import ADAPTERS, blaming
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
+from cuvil_hw.errors import CuvilError, ToolNotFound, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import load, load_open, opens_shapes
 from cuvil_hw.frontend.shared.state import keep_state
@@ -38,12 +40,11 @@ from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.design import Design
-from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals
 from cuvil_hw.target.opt_level import at_level, level_of, searches
-from cuvil_hw.target.profile import Profile, builtin_profiles, load_profile
+from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType
 
 # progress(what is being done, steps done, steps in all)
@@ -345,7 +346,8 @@ def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> Proposals
             raise CuvilError(f"adapter {profile.adapter} offers for {len(offer.forms)} of {len(graph.kernels)} kernels")
         named = zip(graph.kernels, offer.forms, strict=True)
         kernels = tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, forms, profile)) for k, forms in named)
-        return Proposals(kernels, adapter.objective, offer.overhead)
+    hints = partial(surroundings, graph, profile, lambda other: propose(graph, adapter, other))
+    return Proposals(kernels, adapter.objective, offer.overhead, hints)
 
 
 def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tuple[Candidate, ...]:
@@ -361,17 +363,19 @@ def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tu
 
 
 def choose(proposals: Proposals, profile: Profile) -> Choice:
-    """The fastest design within the profile's limits. Raises DoesNotFit, which also names built-in targets that are
-    large enough."""
+    """The fastest design within the profile's limits. Raises DoesNotFit, which also names the smallest built-in target
+    that is large enough."""
     kernels, axes, fixed = proposals.kernels, profile.axes, proposals.overhead
     with needs_compiler("choose schedules"):
         try:
-            return solver.choose(kernels, axes, target=profile.name, objective=proposals.objective, fixed=fixed)
-        except DoesNotFit:
-            others = {
-                p.name: p.axes for p in builtin_profiles() if p.adapter == profile.adapter and p.name != profile.name
-            }
-            raise does_not_fit(kernels, axes, target=profile.name, fixed=fixed, alternatives=others) from None
+            return solver.choose(
+                kernels,
+                axes,
+                target=profile.name,
+                objective=proposals.objective,
+                fixed=fixed,
+                surroundings=proposals.surroundings,
+            )
         except ValueError as e:
             raise CuvilError(f"adapter {profile.adapter} made a proposal that can't be: {e}; repair it") from e
 

@@ -57,14 +57,17 @@ class DoesNotFit(CuvilError):
         need: of the whole design (for an axis of rule "max": of the layer), in the axis' unit.
         limit: what may be used, in the axis' unit.
         nearest: the closest change that would fit, in words.
+        besides: what else is short, and what the constants take, in words; or "".
     """
 
-    def __init__(self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str) -> None:
+    def __init__(
+        self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str, besides: str = ""
+    ) -> None:
         self.layer, self.axis, self.need, self.limit = layer, axis, need, limit
-        self.nearest, self.target = nearest, target
+        self.nearest, self.target, self.besides = nearest, target, besides
         super().__init__(
             f"does not fit {target}: needs {need:,.10g} {axis} where {limit:,.10g} may be used, "
-            f"tightest at layer {layer}; nearest fit: {nearest}"
+            f"tightest at layer {layer}{f'; {besides}' if besides else ''}; nearest fit: {nearest}"
         )
 
 

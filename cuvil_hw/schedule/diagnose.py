@@ -10,7 +10,7 @@ from cuvil_hw.errors import DoesNotFit
 from cuvil_hw.schedule.problem import limits, scaled, spare, within
 from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.search import fits, least
-from cuvil_hw.schedule.space import Candidate, KernelChoices
+from cuvil_hw.schedule.space import Candidate, KernelChoices, Surroundings
 
 
 def does_not_fit(
@@ -19,18 +19,16 @@ def does_not_fit(
     *,
     target: str,
     fixed: Mapping[str, float],
-    alternatives: Mapping[str, Sequence[Resource]],
+    surroundings: Surroundings,
 ) -> DoesNotFit:
     """The error for kernels that don't fit. Blames, in this order: a kernel that alone breaks a "max" axis; a shared
     axis that is too small even for every kernel's smallest candidate; axes that only conflict with each other."""
-    others = [name for name, other in alternatives.items() if fits(kernels, other, fixed)]
-    listed = " and ".join([", ".join(others[:-1]), others[-1]] if len(others) > 1 else others)
-    boards = [f"its smallest design fits {listed}"] if others else []
+    boards = [surroundings.elsewhere] if surroundings.elsewhere else []
     alone = [a for a in axes if a.rule == "max"]
     bounds = limits(alone, fixed)
     for kernel in kernels:
         if not any(within(c, bounds) for c in kernel.candidates):
-            return _alone(kernel, alone, target, fixed, boards)
+            return _alone(kernel, alone, target, fixed, surroundings)
     shared = [a for a in axes if a.rule == "sum"]
     legal = [replace(k, candidates=tuple(c for c in k.candidates if within(c, bounds))) for k in kernels]
     minima = [(_smallest(legal, a, fixed), a) for a in shared]
@@ -41,14 +39,17 @@ def does_not_fit(
         layer, what = _biggest(legal, smallest, axis, fixed)
         advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger(minima)]
         nearest = f"even the smallest folding needs that much ({what}); "
-        return _error(layer, axis, need, nearest + "; or ".join(advice), target)
+        more = [f"{_n(n)} {a.name} where {_n(a.budget)}" for n, a in over if a is not axis]
+        besides = [f"also {' and '.join(more)}"] if more else []
+        besides += [surroundings.constants] if surroundings.constants else []
+        return _error(layer, axis, need, nearest + "; or ".join(advice), target, "; ".join(besides))
     starved = _starved(legal, shared, fixed)
     if starved is not None:
         axis, need, uses = starved
         layer, what = _biggest(legal, uses, axis, fixed)
         advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger([(need, axis)])]
         nearest = f"that is the least of it with which all other resources suffice ({what}); "
-        return _error(layer, axis, need, nearest + "; or ".join(advice), target)
+        return _error(layer, axis, need, nearest + "; or ".join(advice), target, surroundings.constants)
     picks = _balanced(legal, shared, fixed)
     needs = [(fixed.get(a.name, 0.0) + sum(c.estimate.use.get(a.name, 0.0) for c in picks), a) for a in shared]
     need, axis = max(needs, key=lambda p: (_ratio(p[0], p[1].budget), p[0]))
@@ -56,7 +57,7 @@ def does_not_fit(
     layer, what = _biggest(legal, uses, axis, fixed)
     advice = [*_raise_use(kernels, axes, fixed), *boards] or [_bigger(needs)]
     nearest = f"every resource suffices by itself, but not all together ({what} in the most balanced design); "
-    return _error(layer, axis, need, nearest + "; or ".join(advice), target)
+    return _error(layer, axis, need, nearest + "; or ".join(advice), target, surroundings.constants)
 
 
 def _starved(
@@ -86,12 +87,19 @@ def _ratio(need: float, budget: float) -> float:
     return need / budget if budget > 0 else (math.inf if need > 0 else 0.0)
 
 
-def _error(layer: str, axis: Resource, need: float, nearest: str, target: str) -> DoesNotFit:
-    return DoesNotFit(layer=layer, axis=axis.name, need=need, limit=axis.budget, nearest=nearest, target=target)
+def _error(layer: str, axis: Resource, need: float, nearest: str, target: str, besides: str = "") -> DoesNotFit:
+    limit = axis.budget
+    return DoesNotFit(
+        layer=layer, axis=axis.name, need=need, limit=limit, nearest=nearest, target=target, besides=besides
+    )
 
 
 def _alone(
-    kernel: KernelChoices, axes: Sequence[Resource], target: str, fixed: Mapping[str, float], boards: list[str]
+    kernel: KernelChoices,
+    axes: Sequence[Resource],
+    target: str,
+    fixed: Mapping[str, float],
+    surroundings: Surroundings,
 ) -> DoesNotFit:
     """For the candidate of `kernel` that comes closest, the axis on which it is over by most."""
 
@@ -102,9 +110,9 @@ def _alone(
 
     closest = min(kernel.candidates, key=lambda c: worst(c)[:2])
     _, need, axis = worst(closest)
-    advice = boards or [_bigger([(need, axis)])]
+    advice = [surroundings.elsewhere] if surroundings.elsewhere else [_bigger([(need, axis)])]
     nearest = f"schedule `{closest.form.describe()}` of {kernel.name} ({kernel.loc}) comes closest; "
-    return _error(kernel.name, axis, need, nearest + "; or ".join(advice), target)
+    return _error(kernel.name, axis, need, nearest + "; or ".join(advice), target, surroundings.constants)
 
 
 def _smallest(kernels: Sequence[KernelChoices], axis: Resource, fixed: Mapping[str, float]) -> float:

@@ -9,13 +9,13 @@ that occur: most of its steps are settled by arithmetic, and each remaining one 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cuvil_hw.schedule.diagnose import does_not_fit
 from cuvil_hw.schedule.problem import reduce
 from cuvil_hw.schedule.resources import Resource, total
 from cuvil_hw.schedule.search import Answer, shortest, slowest
-from cuvil_hw.schedule.space import Choice, KernelChoices, Objective
+from cuvil_hw.schedule.space import Choice, KernelChoices, Objective, Surroundings
 
 
 def choose(
@@ -25,13 +25,13 @@ def choose(
     target: str,
     objective: Objective,
     fixed: Mapping[str, float] | None = None,
-    alternatives: Mapping[str, Sequence[Resource]] | None = None,
+    surroundings: Callable[[], Surroundings] = Surroundings,
 ) -> Choice:
     """The fastest design that fits, and among those the smallest.
 
     `objective`: "slowest" minimises the cycles of the slowest kernel (all run at once, streaming), "sum" their sum.
-    `fixed`: use per axis that is there whatever is picked (shell, DMA). `alternatives`: axes of other targets, for the
-    advice in an error. Axes of rule "live" are left to the memory planner; a use on an axis that isn't in `axes` isn't
+    `fixed`: use per axis that is there whatever is picked (shell, DMA). `surroundings`: called for the advice in an
+    error. Axes of rule "live" are left to the memory planner; a use on an axis that isn't in `axes` isn't
     limited.
 
     Raises DoesNotFit; ValueError for a kernel without candidates, with a use or cycle count that is negative or not
@@ -44,7 +44,7 @@ def choose(
     if all(problem.options) and all(b >= 0 for b in problem.budgets):
         answer = slowest(problem) if objective == "slowest" else shortest(problem)
     if answer.picks is None:
-        raise does_not_fit(kernels, axes, target=target, fixed=fixed, alternatives=alternatives or {})
+        raise does_not_fit(kernels, axes, target=target, fixed=fixed, surroundings=surroundings())
     picked = tuple((k.name, k.candidates[o.index]) for k, o in zip(kernels, answer.picks, strict=True))
     use = total(axes, [c.estimate.use for _, c in picked])
     cycles = [o.cycles for o in answer.picks]

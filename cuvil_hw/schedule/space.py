@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -48,12 +48,23 @@ class KernelChoices:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an error says of a program that doesn't fit, in words or "": `constants`: what they take beside what the
+    target's memories hold; `elsewhere`: where the program fits."""
+
+    constants: str = ""
+    elsewhere: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Proposals:
-    """Everything that the solver may know of a program. `overhead`: use per axis that is there whatever is picked."""
+    """Everything that the solver may know of a program. `overhead`: use per axis that is there whatever is picked;
+    `surroundings`: called when nothing fits."""
 
     kernels: tuple[KernelChoices, ...]
     objective: Objective
     overhead: Mapping[str, float] = field(default_factory=dict)
+    surroundings: Callable[[], Surroundings] = field(default=Surroundings, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,9 @@ KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
     "ddr": ("live", 1.0, "B"),
 }
 
+# Bits that one unit of an axis holds, of memories on a chip that constants lie in.
+MEMORY_BITS: Mapping[str, int] = {"bram18": 18 << 10, "uram": 288 << 10, "m20k": 20 << 10, "mlab": 640}
+
 MOST_EXTENDED = 32  # profiles, each of which extends the next
 
 _HOSTS = {

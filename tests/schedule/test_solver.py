@@ -17,7 +17,7 @@ from cuvil_hw.errors import DoesNotFit, ToolNotFound
 from cuvil_hw.schedule import search
 from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.solver import choose
-from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate, KernelChoices, Surroundings
 from cuvil_hw.target.profile import load_profile
 
 pytest.importorskip("ortools")
@@ -228,17 +228,23 @@ def test_two_percent_names_layer_axis_and_numbers() -> None:
             target="tiny",
             objective="slowest",
             fixed={"bram18": 2},
-            alternatives={"pynq-z2": load_profile("pynq-z2").axes, "same": axes},
+            surroundings=lambda: Surroundings("the constants are 9 Mbit", "it fits pynq-z2"),
         )
     e = caught.value
     assert (e.layer, e.axis, e.need, e.limit, e.target) == ("conv2", "bram18", 23.0, 4.48, "tiny")
     assert str(e) == (
-        "does not fit tiny: needs 23 bram18 where 4.48 may be used, tightest at layer conv2; nearest fit: even the "
-        "smallest folding needs that much (12 bram18 in conv2 (net.py:5), fixed overhead 2); "
-        "its smallest design fits pynq-z2"
+        "does not fit tiny: needs 23 bram18 where 4.48 may be used, tightest at layer conv2; the constants are "
+        "9 Mbit; nearest fit: even the smallest folding needs that much (12 bram18 in conv2 (net.py:5), fixed overhead "
+        "2); it fits pynq-z2"
     )
     with pytest.raises(DoesNotFit, match=r"it takes a target with at least 29 bram18 \(at use 0.8\)"):
         choose(bram_bound(), axes, target="tiny", objective="slowest", fixed={"bram18": 2})
+
+
+def test_all_that_is_short_is_named() -> None:
+    axes = [Resource("bram18", 10, "sum"), Resource("lut", 1000, "sum")]
+    with pytest.raises(DoesNotFit, match=r"needs 2,200 lut where 1,000.*; also 21 bram18 where 10; nearest fit: "):
+        choose(bram_bound(), axes, target="t", objective="slowest")
 
 
 def test_advice_names_the_use_that_would_do_and_is_true() -> None:
