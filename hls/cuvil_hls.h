@@ -128,8 +128,9 @@ template <int W> ap_uint<W> at_least(const ap_uint<W>& x, const ap_uint<W>& low)
 //   * keep and strb have one bit a byte: all are set, but for the spare bytes of a word with `last`, since a DMA takes a
 //     partial word at the end of a packet only.
 // On the lane side the same elements come as ceil(COUNT / LANES) words of LANES lanes; spare lanes of the last word are zero
-// (ignored on the way out). COUNT, LANES and PER need not divide each other: where neither LANES nor PER divides the other,
-// one element moves a cycle, else one AXI word or one lane word, whichever is narrower.
+// (ignored on the way out). COUNT, LANES and PER need not divide each other: a step takes a whole word where one is needed
+// and gives a whole word where there is one, so that a tensor takes as many steps as the side with more words has words
+// (one more where the narrow side ends with part of a word).
 
 namespace axis {
 
@@ -141,19 +142,51 @@ template <int BITS, class T, int LANES, int COUNT> struct shape {
     static const int words = (COUNT + per - 1) / per;
     static const int vecs = (COUNT + LANES - 1) / LANES;
     static const int tail_bytes = (COUNT - (words - 1) * per) * (container / 8);
-    // 0: several (or one) AXI words a lane word; 1: several lane words an AXI word; 2: neither.
-    static const int kind = LANES % per == 0 ? 0 : per % LANES == 0 ? 1 : 2;
-    static const int ratio = kind == 0 ? LANES / per : kind == 1 ? per / LANES : 1;
 };
 template <int B, class T, int L, int C> const int shape<B, T, L, C>::container;
 template <int B, class T, int L, int C> const int shape<B, T, L, C>::per;
 template <int B, class T, int L, int C> const int shape<B, T, L, C>::words;
 template <int B, class T, int L, int C> const int shape<B, T, L, C>::vecs;
 template <int B, class T, int L, int C> const int shape<B, T, L, C>::tail_bytes;
-template <int B, class T, int L, int C> const int shape<B, T, L, C>::kind;
-template <int B, class T, int L, int C> const int shape<B, T, L, C>::ratio;
 
-template <int KIND> struct gearbox;
+constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
+
+// COUNT elements that come A at a time and leave B at a time; they move in groups of as many as divide both.
+template <int A, int B, int COUNT> struct gears {
+    static const int group = common(A, B);
+    static const int room = A + B - group;  // what is left of a unit, and one more
+    static const int ins = (COUNT + A - 1) / A;
+    static const int outs = (COUNT + B - 1) / B;
+    // Where units grow, each step takes one; what is left behind the last unit that was filled leaves by itself.
+    static const bool rest = ins * A / B < outs && (ins - 1) * A % B + A >= B;
+    static const int steps = B <= A ? outs : ins + (rest ? 1 : 0);
+};
+template <int A, int B, int C> const int gears<A, B, C>::group;
+template <int A, int B, int C> const int gears<A, B, C>::room;
+template <int A, int B, int C> const int gears<A, B, C>::ins;
+template <int A, int B, int C> const int gears<A, B, C>::outs;
+template <int A, int B, int C> const bool gears<A, B, C>::rest;
+template <int A, int B, int C> const int gears<A, B, C>::steps;
+
+// Put a unit of A elements behind `groups` groups that are held.
+template <class G, int A, class T, int ROOM> void push(T (&held)[ROOM], const T (&unit)[A], int groups) {
+#pragma HLS INLINE
+    for (int k = 0; (k + 1) * G::group <= ROOM - A + G::group; ++k) {
+#pragma HLS UNROLL
+        for (int e = 0; e < A; ++e) {
+#pragma HLS UNROLL
+            if (k == groups) held[k * G::group + e] = unit[e];
+        }
+    }
+}
+// Drop a unit of B elements: the others move up.
+template <int B, class T, int ROOM> void drop(T (&held)[ROOM]) {
+#pragma HLS INLINE
+    for (int l = 0; l + B < ROOM; ++l) {
+#pragma HLS UNROLL
+        held[l] = held[l + B];
+    }
+}
 
 template <int BITS> void take(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, ap_uint<BITS>& data, bool& last) {
 #pragma HLS INLINE
@@ -184,147 +217,89 @@ void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ap_uint<BITS> data, int word
     out.write(axi);
 }
 
-template <> struct gearbox<0> {
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        bool last = false;
-        vec<T, LANES> lanes;
-#pragma HLS ARRAY_PARTITION variable=lanes.v complete
-        for (int i = 0; i < S::vecs; ++i) {
-            for (int part = 0; part < S::ratio; ++part) {
-#pragma HLS PIPELINE II=1
-                const int word = i * S::ratio + part;
-                ap_uint<BITS> data = 0;
-                if (word < S::words) take(in, data, last);
-                for (int p = 0; p < S::per; ++p) {
+template <int BITS, class E, int LANES, int COUNT, class T>
+bool to_lanes(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
+    typedef shape<BITS, E, LANES, COUNT> S;
+    typedef gears<S::per, LANES, COUNT> G;
+    T held[G::room];
+#pragma HLS ARRAY_PARTITION variable=held complete
+    for (int l = 0; l < G::room; ++l) {
 #pragma HLS UNROLL
-                    const ap_uint<S::container> bits = data >> (p * S::container);
-                    lanes.v[part * S::per + p] = word * S::per + p < COUNT ? T(E(bits)) : T(0);
-                }
-                if (part == S::ratio - 1) out.write(lanes);
-            }
-        }
-        return last;
+        held[l] = T(0);
     }
-    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        vec<T, LANES> lanes;
-#pragma HLS ARRAY_PARTITION variable=lanes.v complete
-        for (int i = 0; i < S::vecs; ++i) {
-            for (int part = 0; part < S::ratio; ++part) {
+    bool last = false;
+    int groups = 0, taken = 0, given = 0;
+    for (int step = 0; step < G::steps; ++step) {
 #pragma HLS PIPELINE II=1
-                const int word = i * S::ratio + part;
-                if (part == 0) lanes = in.read();
-                ap_uint<BITS> data = 0;
-                for (int p = 0; p < S::per; ++p) {
+        if (groups < LANES / G::group && taken < S::words) {
+            ap_uint<BITS> data = 0;
+            T unit[S::per];
+#pragma HLS ARRAY_PARTITION variable=unit complete
+            take(in, data, last);
+            for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
-                    const ap_uint<S::container> bits = E(lanes.v[part * S::per + p]);
-                    if (word * S::per + p < COUNT) data |= ap_uint<BITS>(bits) << (p * S::container);
-                }
-                if (word < S::words) put<BITS, S>(out, data, word, ends);
+                const ap_uint<S::container> bits = data >> (p * S::container);
+                unit[p] = T(E(bits));
             }
+            push<G>(held, unit, groups);
+            groups += S::per / G::group;
+            ++taken;
         }
-    }
-};
-
-template <> struct gearbox<1> {
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        bool last = false;
-        ap_uint<BITS> data = 0;
-        int part = 0;
-        for (int i = 0; i < S::vecs; ++i) {
-#pragma HLS PIPELINE II=1
-            if (part == 0) take(in, data, last);
+        if (groups >= LANES / G::group || taken == S::words) {
             vec<T, LANES> lanes;
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
-                const ap_uint<S::container> bits = data >> (l * S::container);
-                lanes.v[l] = i * LANES + l < COUNT ? T(E(bits)) : T(0);
+                lanes.v[l] = l < COUNT - (S::vecs - 1) * LANES || given < S::vecs - 1 ? held[l] : T(0);
             }
             out.write(lanes);
-            data >>= LANES * S::container;
-            part = part == S::ratio - 1 ? 0 : part + 1;
-        }
-        return last;
-    }
-    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        ap_uint<BITS> data = 0;
-        int part = 0, word = 0;
-        for (int i = 0; i < S::vecs; ++i) {
-#pragma HLS PIPELINE II=1
-            const vec<T, LANES> lanes = in.read();
-            for (int l = 0; l < LANES; ++l) {
-#pragma HLS UNROLL
-                const ap_uint<S::container> bits = E(lanes.v[l]);
-                if (i * LANES + l < COUNT) data |= ap_uint<BITS>(bits) << ((part * LANES + l) * S::container);
-            }
-            if (part == S::ratio - 1 || i == S::vecs - 1) {
-                put<BITS, S>(out, data, word, ends);
-                data = 0;
-                part = 0;
-                ++word;
-            } else {
-                ++part;
-            }
+            drop<LANES>(held);
+            groups -= LANES / G::group;
+            ++given;
         }
     }
-};
+    return last;
+}
 
-template <> struct gearbox<2> {
-    template <int BITS, class E, int LANES, int COUNT, class T>
-    static bool in(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        bool last = false;
-        vec<T, LANES> lanes;
-#pragma HLS ARRAY_PARTITION variable=lanes.v complete
-        ap_uint<BITS> data = 0;
-        int part = 0, lane = 0;
-        for (int e = 0; e < COUNT; ++e) {
+template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
+void from_lanes(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
+    typedef shape<BITS, E, LANES, COUNT> S;
+    typedef gears<LANES, S::per, COUNT> G;
+    typedef ap_uint<S::container> C;
+    C held[G::room];
+#pragma HLS ARRAY_PARTITION variable=held complete
+    for (int l = 0; l < G::room; ++l) {
+#pragma HLS UNROLL
+        held[l] = C(0);
+    }
+    int groups = 0, taken = 0, given = 0;
+    for (int step = 0; step < G::steps; ++step) {
 #pragma HLS PIPELINE II=1
-            if (part == 0) take(in, data, last);
-            const ap_uint<S::container> bits = data;
+        if (groups < S::per / G::group && taken < S::vecs) {
+            const vec<T, LANES> lanes = in.read();
+            C unit[LANES];
+#pragma HLS ARRAY_PARTITION variable=unit complete
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
-                if (l == lane) lanes.v[l] = T(E(bits));
-                else if (lane == 0) lanes.v[l] = T(0);
+                unit[l] = C(E(lanes.v[l]));
             }
-            if (lane == LANES - 1 || e == COUNT - 1) out.write(lanes);
-            data >>= S::container;
-            part = part == S::per - 1 ? 0 : part + 1;
-            lane = lane == LANES - 1 ? 0 : lane + 1;
+            push<G>(held, unit, groups);
+            groups += LANES / G::group;
+            ++taken;
         }
-        return last;
-    }
-    template <int BITS, class E, int LANES, int COUNT, class T, class ENDS>
-    static void out(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
-        typedef shape<BITS, E, LANES, COUNT> S;
-        vec<T, LANES> lanes;
-#pragma HLS ARRAY_PARTITION variable=lanes.v complete
-        ap_uint<BITS> data = 0;
-        int part = 0, lane = 0, word = 0;
-        for (int e = 0; e < COUNT; ++e) {
-#pragma HLS PIPELINE II=1
-            if (lane == 0) lanes = in.read();
-            const ap_uint<S::container> bits = E(lanes.v[lane]);
-            data |= ap_uint<BITS>(bits) << (part * S::container);
-            lane = lane == LANES - 1 ? 0 : lane + 1;
-            if (part == S::per - 1 || e == COUNT - 1) {
-                put<BITS, S>(out, data, word, ends);
-                data = 0;
-                part = 0;
-                ++word;
-            } else {
-                ++part;
+        if (groups >= S::per / G::group || taken == S::vecs) {
+            ap_uint<BITS> data = 0;
+            for (int p = 0; p < S::per; ++p) {
+#pragma HLS UNROLL
+                if (p < COUNT - (S::words - 1) * S::per || given < S::words - 1)
+                    data |= ap_uint<BITS>(held[p]) << (p * S::container);
             }
+            put<BITS, S>(out, data, given, ends);
+            drop<S::per>(held);
+            groups -= S::per / G::group;
+            ++given;
         }
     }
-};
+}
 
 }  // namespace axis
 
@@ -332,14 +307,14 @@ template <> struct gearbox<2> {
 // port, which says how it fills its container; T: the same bits as the processes carry them (ap_int<4> for ap_uint<4>, bool).
 template <int BITS, class E, int LANES, int COUNT, class T>
 void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out) {
-    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template in<BITS, E, LANES, COUNT>(in, out);
+    axis::to_lanes<BITS, E, LANES, COUNT>(in, out);
 }
 // `ends` gets a flag a sample: whether its final word had `last`.
 template <int BITS, class E, int LANES, int COUNT, class T, class F>
 void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES> >& out,
                     hls::stream<vec<F, 1> >& ends) {
     vec<F, 1> flag;
-    flag.v[0] = F(axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template in<BITS, E, LANES, COUNT>(in, out));
+    flag.v[0] = F(axis::to_lanes<BITS, E, LANES, COUNT>(in, out));
     ends.write(flag);
 }
 
@@ -347,14 +322,14 @@ void axis_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T,
 template <int BITS, class E, int LANES, int COUNT, class T>
 void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out) {
     axis::every_sample ends;
-    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, ends);
+    axis::from_lanes<BITS, E, LANES, COUNT>(in, out, ends);
 }
 // One tensor out, which ends a packet if `ends` says so. The flag is read for the final word, not before: other words need
 // not wait for the whole input.
 template <int BITS, class E, int LANES, int COUNT, class T, class F>
 void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out,
                     hls::stream<vec<F, 1> >& ends) {
-    axis::gearbox<axis::shape<BITS, E, LANES, COUNT>::kind>::template out<BITS, E, LANES, COUNT>(in, out, ends);
+    axis::from_lanes<BITS, E, LANES, COUNT>(in, out, ends);
 }
 
 }  // namespace cuvil

@@ -130,7 +130,7 @@ def test_cycles_count_every_product() -> None:
 def test_a_window_generator_bounds_a_stage() -> None:
     s = conv_stage()
     widest = cost.cycles(folding(s, 12, 8), ZYNQ.floats)
-    assert widest == 900 + 2 * 10 * 1  # nine words a window, and two rows before the first
+    assert widest == 900 + 10 + 2  # nine words a window, and a row and two pixels before the first
 
 
 def test_multipliers_of_a_stage() -> None:

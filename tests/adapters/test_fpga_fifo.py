@@ -39,36 +39,6 @@ def counts_of(actions: Iterator[Action]) -> list[int]:
     return result
 
 
-def window_actions(r: Ring) -> Iterator[Action]:
-    """Rows come in until the first window is complete; then a word in for every `spread` words out, and the rest of the
-    next row's need when an output row is done."""
-    rows = r.loaded(0)
-    yield from [("read", "in")] * (rows * r.row_words)
-    for oy in range(r.y.out):
-        pending = (r.loaded(oy + 1) - rows) * r.row_words if oy + 1 < r.y.out else 0
-        rows = r.loaded(oy + 1) if oy + 1 < r.y.out else rows
-        for word in range(r.x.out * r.y.kernel * r.x.kernel * r.fold):
-            if pending and word % r.spread == 0:
-                yield "read", "in"
-                pending -= 1
-            yield "write", "out"
-        yield from [("read", "in")] * pending
-    yield from [("read", "in")] * ((r.y.size - rows) * r.row_words)
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("pad", [0, 1])
-@pytest.mark.parametrize("fold", [1, 4])
-@pytest.mark.parametrize("kernel", [1, 2, 3])
-def test_needs_of_a_window(kernel: int, fold: int, pad: int, stride: int) -> None:
-    out = (9 + 2 * pad - kernel) // stride + 1
-    narrow = (7 + 2 * pad - kernel) // stride + 1
-    r = Ring(Dim(9, out, kernel, stride, 1, pad), Dim(7, narrow, kernel, stride, 1, pad), fold)
-    actions = list(window_actions(r))
-    assert sum(kind == "read" for kind, _ in actions) == 9 * 7 * fold
-    assert list(fifo.window_needs(r)) == counts_of(iter(actions))
-
-
 def test_needs_of_a_matrix_vector_unit() -> None:
     def actions() -> Iterator[Action]:
         for _ in range(5):
@@ -238,7 +208,7 @@ def residual_chain(blocks: int, length: int) -> tuple[list[Edge], dict[tuple[str
         for name in (f"in{n}", f"y{n}", f"b{n}"):
             target = next(e.target for e in edges if e.name == name)
             needs[target, name] = lambda: fifo.map_needs(length)
-        needs[f"window{n}", f"a{n}"] = lambda: fifo.window_needs(ring)
+        needs[f"window{n}", f"a{n}"] = ring.read_by
         needs[f"layer{n}", f"w{n}"] = lambda: fifo.dense_needs(length, 3, 1)
     needs["out", f"in{blocks}"] = lambda: fifo.map_needs(length)
     return edges, needs

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.streaming.analysis import fold
-from cuvil_hw.adapters.streaming.analysis.ring import Ring, ring
+from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage, classify, lane_chain
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir.program import Builder
@@ -234,51 +234,3 @@ def test_foldings_are_legal(c: int, o: int) -> None:
 def test_stages_without_weights_have_no_place_for_them() -> None:
     pool = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), x), (1, 6, 4, 4))
     assert {(s.lanes, s.memory, s.multiplier) for s in fold.foldings(pool, {})} == {((n, n), "", "") for n in (1, 2, 6)}
-
-
-# ---- the ring of rows ----------------------------------------------------------------------------------------------
-
-
-def cycles_by_walking(r: Ring) -> int:
-    """The generator, one cycle at a time: what a clocked model of the process would count."""
-    cycles = 0
-    rows_in = 0
-
-    def take(rows: int) -> int:
-        return rows * r.row_words
-
-    cycles += take(r.loaded(0))
-    rows_in = r.loaded(0)
-    for oy in range(r.y.out):
-        pending = take(r.loaded(oy + 1) - rows_in) if oy + 1 < r.y.out else 0
-        rows_in = max(rows_in, r.loaded(oy + 1)) if oy + 1 < r.y.out else rows_in
-        beat = 0
-        for _ in range(r.emitted):
-            if pending and beat == 0:
-                pending -= 1
-            beat = (beat + 1) % r.spread
-            cycles += 1
-        cycles += pending
-    return cycles + take(r.y.size - rows_in)
-
-
-dims = st.builds(
-    lambda size, k, s, d, p: Dim(size, max(1, (size + 2 * p - d * (k - 1) - 1) // s + 1), k, s, d, p),
-    st.integers(5, 12), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1),
-)  # fmt: skip
-
-
-@given(dims, dims, st.sampled_from([1, 2, 5]))
-def test_cycles_of_a_ring(y: Dim, x: Dim, words: int) -> None:
-    r = Ring(y, x, words)
-    assert r.cycles() == cycles_by_walking(r)
-
-
-@given(dims, dims, st.sampled_from([1, 3]))
-def test_a_ring_never_overwrites_a_row_that_is_still_read(y: Dim, x: Dim, words: int) -> None:
-    r = Ring(y, x, words)
-    for oy in range(y.out):
-        first = max(0, oy * y.stride - y.pad)
-        coming = r.loaded(oy + 1) if oy + 1 < y.out else r.loaded(oy)  # rows in when this output row is done
-        assert coming - first <= r.rows
-        assert min(y.size, oy * y.stride - y.pad + y.span) <= r.loaded(oy)  # and every row it needs is in

@@ -151,7 +151,24 @@ def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
 
 
 def cycles(folding: Folding, cores: Cores) -> int:
-    """Cycles for which the stage is busy with one sample (its initiation interval in the pipeline of stages)."""
+    """Cycles for which a stage and its window generator are busy with one sample (the initiation interval in the
+    pipeline of stages)."""
+    stage = folding.stage
+    lanes_in, lanes_out = folding.lanes
+    if stage.kind in ("buffered", "map"):
+        return steps(folding, cores)
+    main = steps(folding, cores)
+    source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
+    if not stage.reordered:
+        return max(main, source)
+    plan = ring(stage, lanes_in).schedule
+    # While the last window is read again, the generator already takes the first words of the next sample.
+    again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // lanes_out))
+    return max(source, plan.steps, main + max(0, plan.lead - (again if stage.kind == "dense" else 0)))
+
+
+def steps(folding: Folding, cores: Cores) -> int:
+    """Cycles for which the process of a stage is busy with one sample."""
     stage, ii = folding.stage, folding.ii
     lanes_in, lanes_out = folding.lanes
     if stage.kind == "buffered":
@@ -168,9 +185,7 @@ def cycles(folding: Folding, cores: Cores) -> int:
     if stage.kind == "map":
         return stage.pixels * fold_out
     inputs = stage.channels_in // lanes_in if stage.kind == "dense" else 1
-    main = stage.pixels * fold_out * stage.tap_count * inputs * ii
-    source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
-    return max(main, source, ring(stage, lanes_in).cycles() if stage.reordered else 0)
+    return stage.pixels * fold_out * stage.tap_count * inputs * ii
 
 
 def resources(folding: Folding, fabric: Fabric) -> Use:
@@ -235,11 +250,12 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
 
 def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> None:
     r = ring(stage, lanes)
-    memory(use, fabric, r.rows * r.row_words, lanes * width, "bram" if r.rows * r.row_words > 64 else "lutram")
-    address = ceil(log2(max(r.rows * r.row_words, 2)))
+    words = r.schedule.rows * r.row_words
+    memory(use, fabric, words, lanes * width, "bram" if words > 64 else "lutram")
+    address = ceil(log2(max(words, 2)))
     use.lut += 140 + 12 * address + 2 * lanes * width
     use.ff += 120 + 8 * address + 2 * lanes * width
-    use.add(fifo_use(fabric, 2, lanes * width))
+    use.add(fifo_use(fabric, r.schedule.lead, lanes * width))
 
 
 def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:

@@ -14,18 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cuvil_hw.adapters.streaming.analysis.ring import Ring
-
 Counts = npt.NDArray[np.int64]
 SLACK_WORDS = 16  # registers of a pipelined loop that holds words while it waits (typical latency of these loops)
-
-
-def window_needs(r: Ring) -> Counts:
-    """Words of input read before each word of the windows leaves."""
-    loaded = np.asarray([r.loaded(oy) for oy in range(r.y.out)], np.int64) * r.row_words
-    more = np.diff(loaded, append=loaded[-1:]).reshape(-1, 1)  # words that come in beside each output row
-    within = np.arange(r.emitted) // r.spread + 1
-    return np.asarray((loaded.reshape(-1, 1) + np.minimum(within, more)).ravel(), np.int64)
 
 
 def dense_needs(pixels: int, words_in: int, words_out: int) -> Counts:

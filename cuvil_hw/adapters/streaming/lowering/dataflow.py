@@ -10,6 +10,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.ir import Block, Region, SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
 from cuvil_hw.adapters.streaming.analysis.ring import ring
@@ -37,13 +38,18 @@ class Stream:
 
 @dataclass(frozen=True)
 class Node:
-    """One process. `build` is None for the ports of the design."""
+    """One process. `build` is None for the ports of the design. `cycles`: for which one sample keeps it busy, if
+    nothing makes it wait; `ahead`: words that it reads in one go, as the first of the next sample or window, while it
+    reads none at other times; `smooth`: gives words at its own pace, whenever its input came."""
 
     name: str
     inputs: tuple[Stream, ...]
     outputs: tuple[Stream, ...]
     build: Callable[[], func.FuncOp] | None
     needs: Callable[[Stream], Counts]
+    cycles: int
+    ahead: int = 0
+    smooth: bool = False
     sequential: bool = False  # reads each input to its end before the next
 
 
@@ -61,8 +67,9 @@ class Network:
         return Stream(name, dtype, lanes, elements // lanes)
 
 
-def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = False) -> Network:
-    """Place every kernel, by its form, and join them. `packets`: outputs end theirs where the first input does."""
+def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = False, axis_bits: int = 64) -> Network:
+    """Place every kernel, by its form, and join them. `packets`: outputs end theirs where the first input does;
+    `axis_bits`: that a port moves a cycle."""
     net = Network(graph, Tables(graph.constants))
     wanted: dict[str, list[int]] = {b: [] for b in graph.buffers}
     for form in forms:
@@ -72,7 +79,8 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
         ends = (Stream(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
-        net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64)))
+        busy = max(out.words, _port_words(out, axis_bits))
+        net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64), busy))
         _publish(net, name, out, len(wanted[name]))
         for flags in ends:
             _publish(net, flags.name, flags, len(graph.outputs))
@@ -87,15 +95,21 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
     for name in graph.outputs:
         final = net.ready[name].pop()
         ends = (net.ready[f"{graph.inputs[0]}_ends"].pop(),) if net.flags else ()
-        net.nodes.append(Node(f"write_{name}", (final, *ends), (), None, lambda _: np.zeros(0, np.int64)))
+        busy = max(final.words, _port_words(final, axis_bits))
+        net.nodes.append(Node(f"write_{name}", (final, *ends), (), None, lambda _: np.zeros(0, np.int64), busy))
     return net
+
+
+def _port_words(s: Stream, axis_bits: int) -> int:
+    """Words of a port in which the elements of a stream cross, each in its container."""
+    return -(-s.words * s.lanes * 8 * dtypes.to_numpy(s.dtype).itemsize // axis_bits)
 
 
 def _drain(net: Network, out: Stream) -> None:
     """Read what no result depends on: whoever sends it must not wait."""
     name = f"drain_{out.name}"
     build = lambda: process.drain(name, net.tables, out.dtype, out.words, out.lanes)  # noqa: E731
-    net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64)))
+    net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64), out.words))
 
 
 def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
@@ -108,7 +122,7 @@ def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
     copies = tuple(Stream(f"{buffer}_to{n}", out.dtype, out.lanes, out.words) for n in range(uses))
     name = f"fork_{buffer}"
     build = lambda: process.fork(name, net.tables, out.dtype, out.words, out.lanes, uses)  # noqa: E731
-    net.nodes.append(Node(name, (out,), copies, build, lambda _: fifo.map_needs(out.words)))
+    net.nodes.append(Node(name, (out,), copies, build, lambda _: fifo.map_needs(out.words), out.words))
     net.ready[buffer] = list(copies)[::-1]
 
 
@@ -120,9 +134,10 @@ def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
     words = have.words * have.lanes // lanes
     out = Stream(f"{have.name}_by{lanes}_{reader}", have.dtype, lanes, words)
     name = f"resize_{have.name}_{reader}"
-    wide = min(have.words, words)
+    wide, busy = sorted((have.words, words))
     build = lambda: process.convert(name, net.tables, have.dtype, wide, have.lanes, lanes)  # noqa: E731
-    net.nodes.append(Node(name, (have,), (out,), build, lambda _: fifo.convert_needs(words, have.lanes, lanes)))
+    needs = lambda _: fifo.convert_needs(words, have.lanes, lanes)  # noqa: E731
+    net.nodes.append(Node(name, (have,), (out,), build, needs, busy))
     return out
 
 
@@ -136,15 +151,19 @@ def _place(net: Network, form: Process, layer: int) -> None:
         taps = Stream(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
         name = f"{k.name}_window"
         build_window = lambda: window(name, s, source.dtype, tables, lanes_in)  # noqa: E731
-        net.nodes.append(Node(name, (source,), (taps,), build_window, lambda _: fifo.window_needs(r)))
+        plan = r.schedule
+        needs_window = lambda _: r.read_by()  # noqa: E731
+        net.nodes.append(Node(name, (source,), (taps,), build_window, needs_window, plan.steps, plan.lead, True))
         ins = (taps,)
     out = net.stream(k.output, k.type.dtype, lanes_out, k.type.size)
     fold_out = s.channels_out // lanes_out
+    ahead = 0
     needs: Callable[[Stream], Counts]
     match s.kind:
         case "dense":
             words = s.tap_count * s.channels_in // lanes_in
             needs = lambda _: fifo.dense_needs(s.pixels, words, fold_out)  # noqa: E731
+            ahead = words if fold_out > 1 and not s.ordered else 0
         case "depthwise":
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
         case "map":
@@ -152,11 +171,18 @@ def _place(net: Network, form: Process, layer: int) -> None:
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731
-    net.nodes.append(Node(k.name, ins, (out,), build, needs, s.kind == "buffered"))
+    busy = cost.steps(form.folding, form.fabric.floats)
+    net.nodes.append(Node(k.name, ins, (out,), build, needs, busy, ahead, sequential=s.kind == "buffered"))
 
 
 def fifo_depths(net: Network) -> dict[str, int]:
     """Depth of every stream of a design, in words."""
+    ahead = _waiting(net)
+    return {name: max(depth, ahead.get(name, 0)) for name, depth in _bypass_depths(net).items()}
+
+
+def _bypass_depths(net: Network) -> dict[str, int]:
+    """What it takes that no process waits for ever."""
     source = {s.name: n.name for n in net.nodes for s in n.outputs}
     joined = [(n, s) for n in net.nodes for s in n.inputs if s.name not in net.flags]
     edges = [Edge(s.name, source[s.name], n.name, s.words) for n, s in joined]
@@ -171,10 +197,25 @@ def fifo_depths(net: Network) -> dict[str, int]:
     return result
 
 
+def _waiting(net: Network) -> dict[str, int]:
+    """Words for which each stream needs room so that neither end waits for the other where a process reads many words
+    in one go and none at other times: those that don't come while it reads; all of them where it reads at an even pace
+    else, as does who writes them."""
+    pace: dict[str, int] = {}  # cycles in which the words of a stream come, at best
+    result = {}
+    for n in net.nodes:
+        for s in n.inputs:
+            meanwhile = n.ahead * s.words // max(pace[s.name], s.words)
+            result[s.name] = n.ahead - (meanwhile if meanwhile == n.ahead or not n.smooth else 0)
+        slowest = max((pace[s.name] for s in n.inputs if not n.smooth), default=0)
+        pace.update(dict.fromkeys((s.name for s in n.outputs), max(slowest, n.cycles)))
+    return result
+
+
 def lower(graph: KernelGraph, forms: Sequence[Process], axis_bits: int, packets: bool = False) -> ModuleOp:
     """The level2 module of a streaming design: tables, processes, and the top that joins them. `packets`: see
     build_network."""
-    net = build_network(graph, forms, packets)
+    net = build_network(graph, forms, packets, axis_bits)
     depth = fifo_depths(net)
     functions = [n.build() for n in net.nodes if n.build is not None]
     top = _top(net, depth, axis_bits)
@@ -226,8 +267,8 @@ def overhead(
 ) -> dict[str, float]:
     """Use of ports, forks and the FIFOs that bypass longer branches; by forms with streams of one lane, so an upper
     bound in words."""
-    net = build_network(graph, narrow, packets)
-    depth = fifo_depths(net)
+    net = build_network(graph, narrow, packets, axis_bits)
+    depth = _bypass_depths(net)  # a stage counts the others itself
     use = cost.Use()
     for n in net.nodes:
         for s in n.outputs:

@@ -80,14 +80,15 @@ def _memory(dtype: str) -> MemRefType[Any]:
 
 
 def _repeat(f: func.FuncOp) -> None:
-    """Run the body of a process once per sample. Its memories stay outside: each sample writes before it reads."""
+    """Run the body of a process once per sample. Its memories stay outside: each sample writes before it reads. So do
+    the first values of registers, to which they return by the end of a sample."""
     block = f.body.block
     samples = block.insert_arg(IndexType(), 0)
     samples.name_hint = "samples"
     inner = Block(arg_types=[IndexType()])
     held: list[Operation] = []
     for op in list(block.ops):
-        if isinstance(op, _HELD):
+        if isinstance(op, _HELD) or (isinstance(op, memref.StoreOp) and not op.indices):
             held.append(op)
         elif not isinstance(op, func.ReturnOp):
             op.detach()  # type: ignore[no-untyped-call]

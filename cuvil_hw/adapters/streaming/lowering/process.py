@@ -50,21 +50,28 @@ def convert(name: str, tables: Tables, dtype: str, words: int, lanes_in: int, la
         w = e.alloca((wide,), dtype, "wide", word=True)
         n = e.alloca((narrow,), dtype, "part", word=True)
 
-        def one(part: SSAValue) -> None:
-            def lane(i: SSAValue, _: Any) -> None:
-                at = fold_index(e, part, narrow, i)
-                if lanes_in > lanes_out:
-                    e.store(e.load(w, at), n, i)
-                else:
-                    e.store(e.load(n, i), w, at)
+        def copy(source: SSAValue, target: SSAValue, count: int, skip: int = 0, to: int = 0) -> None:
+            """`count` lanes, from `skip` on, to lanes from `to` on."""
 
+            def lane(i: SSAValue, _: Any) -> None:
+                a, b = (e.put(arith.AddiOp(i, e.const(n, "index"))) if n else i for n in (skip, to))
+                e.store(e.load(source, a), target, b)
+
+            e.loop(count, "i", lane, unroll=True)
+
+        def one(part: SSAValue) -> None:
+            """The wide word moves up by a narrow one a step, so that each lane has one place that it comes from."""
             if lanes_in > lanes_out:
-                e.branch(e.compare("eq", part, e.const(0, "index")), lambda: e.do(level2.StreamReadOp(args[0], w)))
-                e.loop(narrow, "i", lane, unroll=True)
+                first = e.compare("eq", part, e.const(0, "index"))
+                e.branch(
+                    first, lambda: e.do(level2.StreamReadOp(args[0], w)), lambda: copy(w, w, wide - narrow, narrow)
+                )
+                copy(w, n, narrow)
                 e.do(level2.StreamWriteOp(args[1], n))
             else:
                 e.do(level2.StreamReadOp(args[0], n))
-                e.loop(narrow, "i", lane, unroll=True)
+                copy(w, w, wide - narrow, narrow)
+                copy(n, w, narrow, 0, wide - narrow)
                 last = e.compare("eq", part, e.const(wide // narrow - 1, "index"))
                 e.branch(last, lambda: e.do(level2.StreamWriteOp(args[1], w)))
 

@@ -1,7 +1,7 @@
-"""The sliding-window generator: a ring of rows on chip turns a raster stream into windows, one word a cycle.
+"""The sliding-window generator: a ring of rows on chip turns a raster stream into windows, one word a step.
 
-While the windows of one output row leave, the rows that the next one needs come in, evenly spread over the row: reading
-and writing share the loop, and neither has to wait for a burst of the other.
+One flat loop. Which steps read a word and which give one is fixed (analysis/ring.py), so that the order of reads and
+writes is the same whoever waits for whom.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.streaming.analysis.ring import Ring, ring
+from cuvil_hw.adapters.streaming.analysis.ring import DISTANCE, Schedule, ring
 from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage
-from cuvil_hw.adapters.streaming.lowering.process import process
+from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
+from cuvil_hw.adapters.streaming.lowering.registers import Register, count
 from cuvil_hw.ir import level2
 from cuvil_hw.lower.emit import Emitter, Tables
 
@@ -22,72 +23,44 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
     """Words of every window in the order (pixel, taps, channels); cells outside the input hold the stage's pad
     value."""
     r = ring(stage, lanes)
-    y, x = r.y, r.x
+    y, x, plan = r.y, r.x, r.schedule
+    wraps = plan.rows < y.size  # else the ring holds the whole input
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         word = e.alloca((lanes,), dtype, "word", word=True)
         out = e.alloca((lanes,), dtype, "tap_word", word=True)
         rows = e.alloca(
-            (r.rows, r.row_words, lanes),
+            (plan.rows, r.row_words, lanes),
             dtype,
             "rows",
-            bind="bram" if r.rows * r.row_words > 64 else "lutram",
+            bind="bram" if plan.rows * r.row_words > 64 else "lutram",
             reshape=(2,),
-            independent=True,
         )
-        slot = e.alloca((), "i32", "next_slot")
+        meets_after(rows, DISTANCE)
+        slot, at = Register(e, "slot", plan.rows), Register(e, "at", r.row_words)  # where the next word goes
+        top = Register(e, "top", plan.rows, -y.pad % plan.rows)  # where the window's first row lies
+        beat = Register(e, "beat", plan.period)
+        oy, ox, ky, kx, c = (
+            Register(e, name, extent)
+            for name, extent in (("oy", y.out), ("ox", x.out), ("ky", y.kernel), ("kx", x.kernel), ("c", r.fold))
+        )
 
         def index(value: int) -> SSAValue:
             return e.const(value, "index")
 
-        e.store(e.const(0, "i32"), slot)
-
-        def count(register: SSAValue, end: int) -> None:
-            following = e.put(arith.AddiOp(e.load(register), e.const(1, "i32")))
-            wraps = e.compare("eq", following, e.const(end, "i32"), "i32")
-            e.store(e.put(arith.SelectOp(wraps, e.const(0, "i32"), following)), register)
-
-        def take(at: SSAValue) -> None:
-            """One word from the stream into the row that is being filled."""
-            e.do(level2.StreamReadOp(args[0], word))
-            row = e.put(arith.IndexCastOp(e.load(slot), index(0).type))
-            e.loop(lanes, "l", lambda i, _: e.store(e.load(word, i), rows, row, at, i), unroll=True)
-
-            def advance() -> None:
-                count(slot, r.rows)
-
-            e.branch(e.compare("eq", at, index(r.row_words - 1)), advance)
-
-        def fill(count: int, name: str) -> None:
-            if count:
-                e.nest([(count, name), (r.row_words, "i")], lambda at: take(at[1]))
-
-        fill(r.loaded(0), "row")
-        pending = e.alloca((), "i32", "pending")  # words still to take during this output row
-        at = e.alloca((), "i32", "at")  # where in the row the next one goes
-        beat = e.alloca((), "i32", "beat")  # counts the words between two that come in
-
-        def emit(oy: SSAValue, ox: SSAValue, ky: SSAValue, kx: SSAValue, c: SSAValue) -> None:
-            def arrive() -> None:
-                place = e.put(arith.IndexCastOp(e.load(at), index(0).type))
-                take(place)
-                e.store(e.put(arith.SubiOp(e.load(pending), e.const(1, "i32"))), pending)
-                count(at, r.row_words)
-
-            due = e.compare("ne", e.load(pending), e.const(0, "i32"), "i32")
-            if r.spread > 1:
-                due = e.put(arith.AndIOp(due, e.compare("eq", e.load(beat), e.const(0, "i32"), "i32")))
-            e.branch(due, arrive)
-            if r.spread > 1:
-                count(beat, r.spread)
-            row = position(e, oy, ky, y)
-            column = position(e, ox, kx, x)
+        def lookup() -> None:
+            """The word under the tap."""
+            row, column = position(e, oy.index(), ky.index(), y), position(e, ox.index(), kx.index(), x)
             checks = [*outside(e, row, y), *outside(e, column, x)]
-            cell = e.put(arith.AddiOp(times(e, column, r.fold), c)) if r.fold > 1 else column
-            ring_row = e.put(arith.RemUIOp(row, index(r.rows))) if r.rows < y.size else row
+            cell = e.put(arith.AddiOp(times(e, column, r.fold), c.index())) if r.fold > 1 else column
+            place = row
+            if wraps:
+                below = e.put(arith.AddiOp(top.index(), times(e, ky.index(), y.dilation)))
+                around = e.put(arith.SubiOp(below, index(plan.rows)))
+                place = e.put(arith.SelectOp(e.compare("ge", below, index(plan.rows)), around, below))
 
             def copy() -> None:
-                e.loop(lanes, "l", lambda i, _: e.store(e.load(rows, ring_row, cell, i), out, i), unroll=True)
+                e.loop(lanes, "l", lambda i, _: e.store(e.load(rows, place, cell, i), out, i), unroll=True)
 
             def pad() -> None:
                 e.loop(lanes, "l", lambda i, _: e.store(e.const(stage.pad_value, dtype), out, i), unroll=True)
@@ -99,27 +72,30 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
                 e.branch(bad, pad, copy)
             else:
                 copy()
+
+        def read() -> None:
+            e.do(level2.StreamReadOp(args[0], word))
+            row, place = slot.index(), at.index()
+            e.loop(lanes, "l", lambda i, _: e.store(e.load(word, i), rows, row, place, i), unroll=True)
+            count(e, [slot, at])
+
+        def give() -> None:
             e.do(level2.StreamWriteOp(args[1], out))
+            count(e, [oy, ox, ky, kx, c], {1: lambda: top.advance(y.stride % plan.rows)} if wraps else {})
 
-        def output_row(oy: SSAValue, _: Any) -> None:
-            e.store(arriving(e, oy, r), pending)
-            e.store(e.const(0, "i32"), at)
-            e.store(e.const(0, "i32"), beat)
-            loops = [(x.out, "ox"), (y.kernel, "ky"), (x.kernel, "kx"), (r.fold, "c")]
-            e.nest(loops, lambda i: emit(oy, *i))
-            start = e.put(arith.IndexCastOp(e.load(at), index(0).type))
-            rest = e.put(arith.IndexCastOp(e.load(pending), index(0).type))
+        def start_over() -> None:
+            slot.reset()
+            top.reset()
 
-            def late(i: SSAValue, _: Any) -> None:
-                place = e.put(arith.AddiOp(start, i))
-                take(e.put(arith.RemUIOp(place, index(r.row_words))))
+        def step(t: SSAValue, _: Any) -> None:
+            lookup()
+            reads, gives = _turns(e, t, beat, plan)
+            e.branch(reads, read)
+            e.branch(gives, give)
+            if wraps:
+                e.branch(e.compare("eq", t, index(plan.steps - 1)), start_over)
 
-            e.loop(rest, "late", late, pipeline=1)
-
-        e.loop(y.out, "oy", output_row)
-        drain = y.size - r.loaded(y.out - 1)
-        if drain:
-            e.loop(drain * r.row_words, "unused", lambda _, __: e.do(level2.StreamReadOp(args[0], word)), pipeline=1)
+        e.loop(plan.steps, "t", step, pipeline=1)
 
     comment = f"windows of {stage.kernel.name}: {y.kernel}×{x.kernel} over {y.size}×{x.size}, {lanes} channels a cycle"
     return process(name, comment, tables, 0, [("in", dtype, lanes), ("out", dtype, lanes)], body)
@@ -145,10 +121,25 @@ def outside(e: Emitter, at: SSAValue, d: Dim) -> list[SSAValue]:
     return checks
 
 
-def arriving(e: Emitter, oy: SSAValue, r: Ring) -> SSAValue:
-    """Words to take while output row `oy` leaves: those that row oy + 1 needs and that aren't in yet."""
-    y = r.y
-    counts = [(r.loaded(o + 1) - r.loaded(o)) * r.row_words if o + 1 < y.out else 0 for o in range(y.out)]
-    if len(set(counts)) == 1:
-        return e.const(counts[0], "i32")
-    return e.load(e.table(counts, "i32", "arriving"), oy)
+def _turns(e: Emitter, t: SSAValue, beat: Register, plan: Schedule) -> tuple[SSAValue, SSAValue]:
+    """Whether step `t` reads a word and whether it gives one: so many of a period's steps, evenly spread."""
+
+    def at(op: str, step: int) -> SSAValue:
+        return e.compare(op, t, e.const(step, "index"))
+
+    main = at("ge", plan.lead)
+    if plan.last < plan.steps:
+        main = e.put(arith.AndIOp(main, at("lt", plan.last)))
+    fewer = min(plan.reads, plan.emits)
+    if fewer == plan.period:
+        turn = main
+    else:
+        turn = e.branch(main, lambda: [beat.advance(fewer)], lambda: [e.const(False, "bool")])[0]
+    if plan.reads > plan.emits:
+        return at("lt", plan.stop) if plan.stop < plan.steps else e.const(True, "bool"), turn
+    if plan.stop < plan.steps:
+        turn = e.put(arith.AndIOp(turn, at("lt", plan.stop)))
+    others = at("lt", min(plan.lead, plan.stop))
+    if plan.last < plan.steps:
+        others = e.put(arith.OrIOp(others, at("ge", plan.last)))
+    return e.put(arith.OrIOp(turn, others)), main
