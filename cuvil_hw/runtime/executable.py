@@ -19,6 +19,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.contract import calling, canonical, registry, signature
 from cuvil_hw.contract.device import Array, DeviceProgram, Loaded, Port
 from cuvil_hw.contract.record import seal
+from cuvil_hw.contract.timing import CYCLES, Timing, timing_of
 from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
 from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.report.report import Report
@@ -259,6 +260,15 @@ class Executable:
         Raises InputError for data, labels or references that don't fit, and what `run` raises.
         """
         return evaluation.evaluate(self, data, labels, reference, top, self.float_model)
+
+    def timing(self, depths: Mapping[str, int] | None = None) -> Timing:
+        """Cycles a sample, who waits for whom and how full FIFOs are in a streaming design: simulated with clocks,
+        whatever the interface of this executable. `depths`: words of FIFOs by stream, instead of the design's own.
+
+        Raises CuvilError where the target can't or there is no such stream, DeviceError for a deadlock, and as `open`.
+        """
+        with Executable(self.artifact, CYCLES) as twin:
+            return timing_of(twin._open().loaded(), depths or {}, self.name)
 
     def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by port. Raises InputError."""

@@ -17,8 +17,18 @@
 //   int cuvil_sim_counters(long* low, long* high, int n)
 //       Clips per layer in the last run; fills n entries each, returns how many layers can be counted: 1024, or 0 where
 //       the design was built without CUVIL_SIM_COUNT (then it fills nothing).
+//
+// Built with -DCUVIL_SIM_BOUNDED, a run is one simulation: processes run side by side on one thread, each sample after sample
+// without a pause (a dataflow region that restarts by itself), and so do the DMA engines outside of the design, which offer and
+// take a word a cycle. These functions return 1, or "", without it:
 //   int cuvil_sim_set_stalls(unsigned long seed, int percent)
-//       Random back-pressure of the coming runs, seeded per sample. 0: set; 1: built without CUVIL_SIM_BOUNDED.
+//       Random delays in the coming runs: chance that a process is late before a read or write.
+//   int cuvil_sim_set_order(unsigned long seed)
+//       The host takes processes in random order in the coming runs; 0: in its own.
+//   int cuvil_sim_set_depth(const char* stream, long words)
+//       Depth of a stream in the coming runs, instead of the source's; 0: the source's.
+//   const char* cuvil_sim_timing()
+//       What the last run found (cuvil_sim_timing.h); valid until the next.
 #ifndef CUVIL_SIM_H
 #define CUVIL_SIM_H
 
@@ -42,6 +52,9 @@
 #ifdef CUVIL_SIM_COUNT
 #include <cuvil_sim_count.h>
 #endif
+#ifdef CUVIL_SIM_BOUNDED
+#include <cuvil_sim_timing.h>
+#endif
 
 namespace cuvil {
 namespace sim {
@@ -50,8 +63,6 @@ struct Settings {
     int threads = 0;
     long first = 0;
     bool packets = false;
-    unsigned long seed = 0;
-    int stall_percent = 0;
 };
 inline Settings& settings() {
     static Settings value;
@@ -66,6 +77,13 @@ struct Job {
     long samples;
 };
 
+// A DMA engine moves a word a cycle.
+inline void beat() {
+#ifdef CUVIL_SIM_BOUNDED
+    tick(1);
+#endif
+}
+
 template <int BITS>
 void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes, long count, bool last) {
     const long step = BITS / 8;
@@ -79,6 +97,7 @@ void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes
         raw = 0;
         std::memcpy(&raw, bytes + at, step);
         word.data = raw;
+        beat();
         port.write(word);
     }
     raw = 0;
@@ -87,16 +106,22 @@ void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes
     word.keep = last ? ~0ull >> (64 - (count - at)) : ~0ull;
     word.strb = word.keep;
     word.last = last;
+    beat();
     port.write(word);
 }
 
 template <int BITS>
 void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, long count, int index, bool last) {
     const long step = BITS / 8, words = (count + step - 1) / step;
+#ifndef CUVIL_SIM_BOUNDED
     if (static_cast<long>(port.size()) != words)
         throw std::runtime_error("output " + std::to_string(index) + " has " + std::to_string(port.size()) +
                                  " word(s) where its tensor takes " + std::to_string(words));
+#else
+    (void)words;
+#endif
     for (long at = 0; at < count; at += step) {
+        beat();
         const ap_axiu<BITS, 0, 0, 0> word = port.read();
         const long left = count - at < step ? count - at : step;
         const std::uint64_t raw = word.data.to_uint64();
@@ -126,9 +151,9 @@ template <int BITS> class PortOf : public Port {
     hls::stream<ap_axiu<BITS, 0, 0, 0> > stream_;
 
   public:
-    PortOf() {
+    explicit PortOf(const char* name) : stream_(name) {
 #ifdef CUVIL_SIM_BOUNDED
-        stream_.set_depth(SIZE_MAX);  // the DMA engines on both sides are outside of the design
+        stream_.channel().port = true;
 #endif
     }
     void* stream() override { return &stream_; }
@@ -145,44 +170,88 @@ template <int BITS> class PortOf : public Port {
 // The ports of one worker thread.
 class Ports {
     const Design& design_;
+    std::vector<std::string> names_;
     std::vector<std::unique_ptr<Port> > ports_;
     std::vector<void*> streams_;
 
-    static Port* make(int bits) {  // ap_axiu has no other widths
+    static Port* make(int bits, const char* name) {  // ap_axiu has no other widths
         switch (bits) {
-            case 8: return new PortOf<8>();
-            case 16: return new PortOf<16>();
-            case 32: return new PortOf<32>();
-            default: return new PortOf<64>();
+            case 8: return new PortOf<8>(name);
+            case 16: return new PortOf<16>(name);
+            case 32: return new PortOf<32>(name);
+            default: return new PortOf<64>(name);
         }
     }
 
   public:
     explicit Ports(const Design& design) : design_(design) {
+        for (int i = 0; i < design.ports; ++i)
+            names_.push_back(i < design.inputs ? "input " + std::to_string(i) : "output " + std::to_string(i - design.inputs));
         for (int i = 0; i < design.ports; ++i) {
-            ports_.emplace_back(make(design.bits[i]));
+            ports_.emplace_back(make(design.bits[i], names_[i].c_str()));
             streams_.push_back(ports_.back()->stream());
         }
         clear();
     }
     void run(const Job& job, long sample) {
         const int inputs = design_.inputs;
-        const bool last = !settings().packets || sample == job.samples - 1;
-        for (int i = 0; i < inputs; ++i)
-            ports_[i]->feed_from(static_cast<const unsigned char*>(job.inputs[i]) + sample * job.in_bytes[i], job.in_bytes[i],
-                                 last);
+        for (int i = 0; i < inputs; ++i) feed_sample(job, i, sample);
         design_.call(streams_.data());
-        for (int i = 0; i < inputs; ++i)
+        check_read();
+        for (int i = 0; i < design_.ports - inputs; ++i) collect_sample(job, i, sample);
+        check_left_over();
+    }
+#ifdef CUVIL_SIM_BOUNDED
+    // All samples of a job.
+    void run(const Job& job) {
+        const int inputs = design_.inputs;
+        std::vector<long> done(static_cast<std::size_t>(design_.ports), 0);
+        Region region;
+        for (int i = 0; i < inputs; ++i) {
+            Task& dma = region.add(names_[i].c_str(), [&, i] { feed_sample(job, i, done[i]++); }, job.samples);
+            dma.clock = dma.begin = -1;  // the first word is there in cycle 0, the design can read it in cycle 1
+        }
+        Task& top = region.add("top", [&] {
+            design_.call(streams_.data());
+            // A design without a dataflow region is one process.
+            for (long n = 1; n < job.samples && !running().spawned; ++n) {
+                Scheduler::instance().end_sample();
+                design_.call(streams_.data());
+            }
+        });
+        top.restarts = job.samples;
+        for (int i = 0; i < design_.ports - inputs; ++i)
+            region.add(names_[inputs + i].c_str(), [&, i, inputs] { collect_sample(job, i, done[inputs + i]++); }, job.samples);
+        Scheduler::instance().at_end = collect_timing;
+        region.run();
+        check_read();
+        check_left_over();
+    }
+#endif
+
+  private:
+    static bool last(const Job& job, long sample) { return !settings().packets || sample == job.samples - 1; }
+    void feed_sample(const Job& job, int i, long sample) {
+        const unsigned char* bytes = static_cast<const unsigned char*>(job.inputs[i]) + sample * job.in_bytes[i];
+        ports_[i]->feed_from(bytes, job.in_bytes[i], last(job, sample));
+    }
+    void collect_sample(const Job& job, int i, long sample) {
+        unsigned char* bytes = static_cast<unsigned char*>(job.outputs[i]) + sample * job.out_bytes[i];
+        ports_[design_.inputs + i]->collect_into(bytes, job.out_bytes[i], i, last(job, sample));
+    }
+    void check_read() const {
+        for (int i = 0; i < design_.inputs; ++i)
             if (ports_[i]->words())
                 throw std::runtime_error("input " + std::to_string(i) + " has " + std::to_string(ports_[i]->words()) +
                                          " word(s) that the design never read");
-        for (int i = 0; i < design_.ports - inputs; ++i)
-            ports_[inputs + i]->collect_into(static_cast<unsigned char*>(job.outputs[i]) + sample * job.out_bytes[i],
-                                             job.out_bytes[i], i, last);
+    }
+    static void check_left_over() {
 #ifdef CUVIL_SIM_STREAM
         if (hls::sim::leftover()[0]) throw std::runtime_error(hls::sim::leftover());
 #endif
     }
+
+  public:
     void clear() {
         for (const std::unique_ptr<Port>& port : ports_) port->forget();
 #ifdef CUVIL_SIM_STREAM
@@ -200,6 +269,32 @@ inline int thread_count() {
     return found ? static_cast<int>(found) : 1;
 }
 
+#ifdef CUVIL_SIM_BOUNDED
+
+inline int run(const Design& design, const Job& job, char* error, long error_size) {
+    std::string reason;
+    long failed = 0;
+    timing().clear();
+    // A thread of its own: what designs keep between samples (CUVIL_STATIC) starts anew with every run.
+    std::thread worker([&] {
+        Ports ports(design);
+        try {
+            ports.run(job);
+        } catch (const std::exception& problem) {
+            reason = problem.what();
+            failed = Scheduler::instance().failed_sample;
+            ports.clear();
+        }
+    });
+    worker.join();
+    if (reason.empty()) return 0;
+    if (error && error_size > 0)
+        std::snprintf(error, error_size, "sample %ld: %s", settings().first + failed, reason.c_str());
+    return 1;
+}
+
+#else
+
 inline int run(const Design& design, const Job& job, char* error, long error_size) {
     // Samples that a thread takes at a time: few where there are few, so that all threads have work until the end.
     const long asked = thread_count(), share = job.samples / (4 * asked);
@@ -216,10 +311,6 @@ inline int run(const Design& design, const Job& job, char* error, long error_siz
         for (long start; (start = next.fetch_add(block)) < job.samples;)
             for (long sample = start; sample < start + block && sample < job.samples; ++sample) {
                 try {
-#ifdef CUVIL_SIM_BOUNDED
-                    Scheduler::instance().set_stalls(settings().seed + 0x9e3779b97f4a7c15ull * (settings().first + sample + 1),
-                                                     settings().stall_percent);
-#endif
                     ports.run(job, sample);
                 } catch (const std::exception& problem) {
                     std::lock_guard<std::mutex> guard(lock);
@@ -254,6 +345,8 @@ inline int run(const Design& design, const Job& job, char* error, long error_siz
     return 1;
 }
 
+#endif
+
 }  // namespace sim
 }  // namespace cuvil
 
@@ -286,12 +379,40 @@ extern "C" int cuvil_sim_counters(long* low, long* high, int n) {
 }
 
 extern "C" int cuvil_sim_set_stalls(unsigned long seed, int percent) {
-    cuvil::sim::settings().seed = seed;
-    cuvil::sim::settings().stall_percent = percent;
 #ifdef CUVIL_SIM_BOUNDED
+    cuvil::sim::Scheduler::instance().set_stalls(seed, static_cast<unsigned>(percent));
     return 0;
 #else
+    (void)seed, (void)percent;
     return 1;
+#endif
+}
+
+extern "C" int cuvil_sim_set_order(unsigned long seed) {
+#ifdef CUVIL_SIM_BOUNDED
+    cuvil::sim::Scheduler::instance().set_order(seed);
+    return 0;
+#else
+    (void)seed;
+    return 1;
+#endif
+}
+
+extern "C" int cuvil_sim_set_depth(const char* stream, long words) {
+#ifdef CUVIL_SIM_BOUNDED
+    cuvil::sim::Scheduler::instance().set_depth(stream, static_cast<std::uint64_t>(words));
+    return 0;
+#else
+    (void)stream, (void)words;
+    return 1;
+#endif
+}
+
+extern "C" const char* cuvil_sim_timing() {
+#ifdef CUVIL_SIM_BOUNDED
+    return cuvil::sim::timing().c_str();
+#else
+    return "";
 #endif
 }
 

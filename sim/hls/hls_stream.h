@@ -4,9 +4,9 @@
 // empty stream throws std::runtime_error with the stream's name, since in hardware that process would wait for ever. Data
 // left behind when a stream dies would poison the next run in hardware: it is noted for the runner (leftover()).
 //
-// -DCUVIL_SIM_BOUNDED: true depths (Vitis default: 2), and reads and writes that block; see cuvil_sim_tasks.h.
+// -DCUVIL_SIM_BOUNDED: true depths (Vitis default: 2), reads and writes that block, and time; see cuvil_sim_channel.h.
 //
-// A stream starts in storage of its own and allocates only past kInlineBytes, from a per-thread pool: constructing the
+// An unbounded stream starts in storage of its own and allocates only past kInlineBytes, from a per-thread pool: constructing the
 // streams of a design for each sample costs next to nothing. One stream belongs to one thread.
 #ifndef CUVIL_SIM_HLS_STREAM_H
 #define CUVIL_SIM_HLS_STREAM_H
@@ -21,7 +21,7 @@
 #include <type_traits>
 
 #ifdef CUVIL_SIM_BOUNDED
-#include <cuvil_sim_tasks.h>
+#include <cuvil_sim_fifo.h>
 #endif
 
 #define CUVIL_SIM_STREAM 1
@@ -100,6 +100,53 @@ class Pool {
 
 template <class T, int DEPTH = 0> class stream;
 
+#ifdef CUVIL_SIM_BOUNDED
+
+template <class T> class stream<T, 0> {
+    static_assert(std::is_trivially_copyable<T>::value && std::is_trivially_destructible<T>::value,
+                  "the simulator's streams carry plain data only");
+    mutable cuvil::sim::Fifo<T> fifo_;
+
+  public:
+    // `name` is kept by pointer: it must outlive the stream, as a literal does.
+    explicit stream(const char* name = "unnamed") : fifo_(name, 2) {}
+    stream(const stream&) = delete;
+    stream& operator=(const stream&) = delete;
+    ~stream() {
+        if (fifo_.held_now()) sim::note_leftover(fifo_.name, fifo_.held_now());
+    }
+    __attribute__((always_inline)) T read() {
+        if (__builtin_expect(cuvil::sim::outside() && !fifo_.held_now(), 0)) sim::underflow(fifo_.name);
+        return fifo_.take();
+    }
+    void read(T& word) { word = read(); }
+    __attribute__((always_inline)) void write(const T& word) { fifo_.put(word); }
+    void operator>>(T& word) { word = read(); }
+    void operator<<(const T& word) { write(word); }
+    bool empty() const { return !fifo_.has_word(); }
+    bool full() const { return !fifo_.has_room(); }
+    std::size_t size() const { return fifo_.held_now(); }
+    const char* name() const { return fifo_.name; }
+    bool read_nb(T& word) {
+        if (empty()) return false;
+        word = read();
+        return true;
+    }
+    bool write_nb(const T& word) {
+        if (full()) return false;
+        write(word);
+        return true;
+    }
+    // Forget all words.
+    void clear() {
+        while (fifo_.held_now()) fifo_.take();
+    }
+    void set_depth(std::size_t words) { fifo_.set_depth(words); }
+    cuvil::sim::Channel& channel() { return fifo_; }
+};
+
+#else
+
 template <class T> class stream<T, 0> {
     static_assert(std::is_trivially_copyable<T>::value && std::is_trivially_destructible<T>::value,
                   "the simulator's streams carry plain data only");
@@ -109,9 +156,6 @@ template <class T> class stream<T, 0> {
     std::size_t head_ = 0, tail_ = 0, capacity_ = kInline;
     const char* name_;
     int log2_bytes_ = 0;  // of the pool's block; 0: inline storage
-#ifdef CUVIL_SIM_BOUNDED
-    cuvil::sim::Channel channel_;
-#endif
     alignas(T) unsigned char inline_[kInline * sizeof(T)];
 
     __attribute__((noinline, cold)) void make_room() {
@@ -132,27 +176,10 @@ template <class T> class stream<T, 0> {
         head_ = 0;
         tail_ = words;
     }
-#ifdef CUVIL_SIM_BOUNDED
-    void before_read() {
-        channel_.fill = size();
-        cuvil::sim::wait(channel_, false);
-    }
-    void before_write() {
-        channel_.fill = size();
-        cuvil::sim::wait(channel_, true);
-    }
-    void after() { channel_.fill = size(); }
-#else
-    void before_read() {}
-    void before_write() {}
-    void after() {}
-#endif
-
   public:
     // `name` is kept by pointer: it must outlive the stream, as a literal does.
     explicit stream(const char* name = "unnamed") : data_(reinterpret_cast<T*>(inline_)), name_(name) {
         static_assert(alignof(T) <= 64, "alignment beyond 64 bytes");
-        set_depth(2);
     }
     stream(const stream&) = delete;
     stream& operator=(const stream&) = delete;
@@ -163,15 +190,11 @@ template <class T> class stream<T, 0> {
 
     // Blocking read; throws std::runtime_error where no process could ever fill the stream.
     __attribute__((always_inline)) T read() {
-        before_read();
         if (__builtin_expect(head_ == tail_, 0)) sim::underflow(name_);
-        T word = data_[head_++];
-        after();
-        return word;
+        return data_[head_++];
     }
     void read(T& word) { word = read(); }
     __attribute__((always_inline)) void write(const T& word) {
-        before_write();
         if (__builtin_expect(tail_ == capacity_, 0)) {
             const T copy = word;  // `word` may live in the block that make_room gives away
             make_room();
@@ -179,7 +202,6 @@ template <class T> class stream<T, 0> {
         } else {
             new (data_ + tail_++) T(word);
         }
-        after();
     }
     void operator>>(T& word) { word = read(); }
     void operator<<(const T& word) { write(word); }
@@ -199,16 +221,12 @@ template <class T> class stream<T, 0> {
     // Forget all words; the capacity stays.
     void clear() {
         head_ = tail_ = 0;
-        after();
     }
-#ifdef CUVIL_SIM_BOUNDED
-    bool full() const { return size() >= channel_.depth; }
-    void set_depth(std::size_t words) { channel_ = cuvil::sim::Channel{name_, size(), words}; }
-#else
     bool full() const { return false; }
     void set_depth(std::size_t) {}
-#endif
 };
+
+#endif
 
 template <class T, int DEPTH> class stream : public stream<T, 0> {
     static_assert(DEPTH > 0, "a stream's depth is a positive number of words");

@@ -12,8 +12,9 @@ from pynq import Device
 from pynq.ps import Clocks
 
 from cuvil_hw.adapters.zynq import bitstreams, shell
-from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
+from cuvil_hw.adapters.zynq.simbuild import build_simulation
+from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 from cuvil_hw.contract.device import DeviceProgram
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import SOURCES, Artifact

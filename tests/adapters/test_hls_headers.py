@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvil_hw.adapters.zynq.device import FLAGS, host_flags
+from cuvil_hw.adapters.zynq.simbuild import FLAGS, host_flags
 from cuvil_hw.data import folder
 from tests.support.xilinx import ap_types
 
@@ -26,7 +26,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
 
 
 def fast_flags() -> list[str]:
-    return [*WARNINGS, f"-I{SIM / 'hls'}", f"-I{HLS}"]
+    return [*WARNINGS, f"-I{SIM / 'hls'}", f"-I{SIM / 'dataflow'}", f"-I{HLS}"]
 
 
 def xilinx_flags() -> list[str]:

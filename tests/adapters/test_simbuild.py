@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cuvil_hw import data
-from cuvil_hw.adapters.zynq import device, simbuild
+from cuvil_hw.adapters.zynq import simbuild, simulator
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import DeviceProgram, Port
 from cuvil_hw.errors import BuildFailed, DeviceError
@@ -42,7 +42,7 @@ void top(hls::stream<ap_axiu<64, 0, 0, 0> >& in, hls::stream<ap_axiu<64, 0, 0, 0
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceProgram]:
     """A design in an empty cache, whose fast library is made at once; no build goes on afterwards."""
-    monkeypatch.setattr(device, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(simulator, "_PATIENCE_S", 0.0)
     monkeypatch.setenv("CUVIL_CACHE", str(tmp_path / "cache"))
     source = tmp_path / "project" / "src"
     source.mkdir(parents=True)
@@ -58,8 +58,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceP
     background.wait_for_all()
 
 
-def loaded(program: DeviceProgram) -> device.LoadedSimulation:
-    return device.Simulator("test", counting=False).load(program)
+def loaded(program: DeviceProgram) -> simulator.LoadedSimulation:
+    return simulator.Simulator("test", counting=False).load(program)
 
 
 def case(samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +67,7 @@ def case(samples: int) -> tuple[np.ndarray, np.ndarray]:
     return x, x * np.int16(3)
 
 
-def code_of(simulation: device.LoadedSimulation) -> bytes:
+def code_of(simulation: simulator.LoadedSimulation) -> bytes:
     return simulation._library.path.read_bytes()
 
 
@@ -89,12 +89,12 @@ def test_one_run_changes_over_to_the_fast_library_with_the_same_bits(
 ) -> None:
     held = Held()
     monkeypatch.setattr(simbuild, "build", held.build)
-    monkeypatch.setattr(device, "_PART_S", 0.001)
+    monkeypatch.setattr(simulator, "_PART_S", 0.001)
     simulation = loaded(program)
     libraries: list[bytes] = []
-    part = device.LoadedSimulation._run_part
+    part = simulator.LoadedSimulation._run_part
 
-    def counted(self: device.LoadedSimulation, *given: object) -> int:
+    def counted(self: simulator.LoadedSimulation, *given: object) -> int:
         count = part(self, *given)  # type: ignore[arg-type]
         libraries.append(code_of(self))
         if len(libraries) == 3:
@@ -102,7 +102,7 @@ def test_one_run_changes_over_to_the_fast_library_with_the_same_bits(
             background.wait_for_all()
         return count
 
-    monkeypatch.setattr(device.LoadedSimulation, "_run_part", counted)
+    monkeypatch.setattr(simulator.LoadedSimulation, "_run_part", counted)
     x, wanted = case(5000)
     np.testing.assert_array_equal(simulation.run([x])[0][0], wanted)
     assert len(libraries) > 3
@@ -115,7 +115,7 @@ def test_one_run_changes_over_to_the_fast_library_with_the_same_bits(
 def test_a_design_that_runs_for_a_moment_is_compiled_once(
     program: DeviceProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(simulator, "_PATIENCE_S", 60.0)
     simulation = loaded(program)
     for _ in range(3):
         np.testing.assert_array_equal(simulation.run([case(20)[0]])[0][0], case(20)[1])
@@ -149,7 +149,7 @@ def test_a_failed_build_in_the_background_is_raised_by_the_next_run(
     quick = simbuild.build(simbuild.read(program), simbuild.QUICK)
     (program.folder / "src" / "times.cpp").write_text(DESIGN + "#error broken\n")
     sources = simbuild.read(program)
-    simulation = device.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
+    simulation = simulator.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
     np.testing.assert_array_equal(simulation.run([case(1)[0]])[0][0], case(1)[1])
     background.wait_for_all()
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_closing_stops_the_build(program: DeviceProgram, tmp_path: Path) -> None
     (program.folder / "src" / "times.cpp").write_text(DESIGN + "int f0(int x) { return x; }\n" + loops)
     sources = simbuild.read(program)
     quick = simbuild.build(sources, simbuild.QUICK)
-    simulation = device.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
+    simulation = simulator.LoadedSimulation(quick, program, lambda: simbuild.build(sources))
     np.testing.assert_array_equal(simulation.run([case(2)[0]])[0][0], case(2)[1])
     simulation.close()
     simulation.close()
@@ -227,7 +227,7 @@ def test_designs_share_the_runner_and_the_precompiled_header(program: DeviceProg
         ]
     )
     x, _ = case(3)
-    outputs = [device.LoadedSimulation(path, program).run([x])[0][0] for path in (first, second)]
+    outputs = [simulator.LoadedSimulation(path, program).run([x])[0][0] for path in (first, second)]
     np.testing.assert_array_equal(outputs[0], x * np.int16(3))
     np.testing.assert_array_equal(outputs[1], x * np.int16(5))
 
@@ -241,8 +241,8 @@ def test_another_text_of_the_shared_header_is_another_design(program: DeviceProg
     source.write_text(DESIGN.replace("* 3", "* (3 + CHANGED)"))
     second = simbuild.build(simbuild.read(program), simbuild.QUICK)
     x, _ = case(3)
-    np.testing.assert_array_equal(device.LoadedSimulation(first, program).run([x])[0][0], x * np.int16(3))
-    np.testing.assert_array_equal(device.LoadedSimulation(second, program).run([x])[0][0], x * np.int16(4))
+    np.testing.assert_array_equal(simulator.LoadedSimulation(first, program).run([x])[0][0], x * np.int16(3))
+    np.testing.assert_array_equal(simulator.LoadedSimulation(second, program).run([x])[0][0], x * np.int16(4))
 
 
 def test_without_a_precompiled_header_the_bits_are_the_same(
@@ -257,4 +257,4 @@ def test_without_a_precompiled_header_the_bits_are_the_same(
     monkeypatch.setattr(simbuild, "cached_build", refused)
     library = simbuild.build(simbuild.read(program), simbuild.QUICK)
     x, wanted = case(3)
-    np.testing.assert_array_equal(device.LoadedSimulation(library, program).run([x])[0][0], wanted)
+    np.testing.assert_array_equal(simulator.LoadedSimulation(library, program).run([x])[0][0], wanted)

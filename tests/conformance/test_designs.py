@@ -15,7 +15,8 @@ from torch import nn
 
 import cuvil
 from cuvil_hw import data, dtypes
-from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
+from cuvil_hw.adapters.zynq.simbuild import build_simulation
+from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 from cuvil_hw.contract.device import DeviceProgram, Port
 from cuvil_hw.errors import ArtifactError, DoesNotFit
 from cuvil_hw.runtime.executable import Executable

@@ -217,19 +217,19 @@ def test_damaged_archives_of_arrays(tmp_path: Path) -> None:
 @pytest.mark.needs("g++")
 def test_device_seconds_are_those_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the lock or changing over to a library that was built meanwhile is not the device's time."""
-    from cuvil_hw.adapters.zynq import device
+    from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 
     clamp = node_model("Max", [np.zeros((1, 8), np.int8), np.zeros((1, 8), np.int8)], {}, 13, {1}, 1)
     simulated = cuvil.compile(clamp, "pynq-z2", interface="sim")
     x = np.ones((1, 8), np.int8)
     simulated.run(x)
-    original = device.LoadedSimulation._run_part
+    original = LoadedSimulation._run_part
 
     def late(*args: object) -> object:
         time.sleep(0.3)
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(device.LoadedSimulation, "_run_part", late)
+    monkeypatch.setattr(LoadedSimulation, "_run_part", late)
     assert simulated.run(x).device_seconds < 0.2
     simulated.close()
 

@@ -14,9 +14,10 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
-from cuvil_hw.adapters.zynq.device import LoadedSimulation, build_simulation
 from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.project import project
+from cuvil_hw.adapters.zynq.simbuild import build_simulation
+from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 from cuvil_hw.ir.program import Array, Program, evaluate
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.passes.pipeline import run_pipeline

@@ -11,10 +11,11 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cuvil_hw import data
@@ -32,6 +33,7 @@ FLAGS = (
     "-std=c++14", "-O3", *EXACT, "-DCUVIL_SIM_WRAPV", "-fPIC", "-shared", "-pthread", "-w",
     "-fno-gnu-unique",
 )  # fmt: skip
+BOUNDED = ("-DCUVIL_SIM_BOUNDED",)  # true FIFO depths, and time
 QUICK = ("-O0",)  # the shortest way to a first result; -O1 takes half as long again to compile
 LIBRARY = "design.so"
 _HEADER = "cuvil_hls.h"
@@ -39,6 +41,9 @@ _RUNNER = "runner.o"
 _REMEDY = "install it (Debian: apt-get install g++)"
 _log = logging.getLogger("cuvil.build")
 _verified: set[Path] = set()
+_PIPELINE = re.compile(
+    rb"^([ \t]*)#[ \t]*pragma[ \t]+HLS[ \t]+pipeline\b(?:[^\n]*?\bII[ \t]*=[ \t]*(\d+))?[^\n]*$", re.I | re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ def find(sources: Sources, flags: Sequence[str] = ()) -> Path | None:
 
 def build(sources: Sources, flags: Sequence[str] = (), headers: Path | None = None) -> Path:
     """As `build_simulation`, from sources that were read before."""
+    sources = _timed(sources, flags)
     tools = _Tools.of(sources, flags, headers)
     plan = _design(sources, tools)
     entry = cached(plan, tools.headers)
@@ -87,9 +93,21 @@ def build(sources: Sources, flags: Sequence[str] = (), headers: Path | None = No
     return entry / LIBRARY
 
 
+def _timed(sources: Sources, flags: Sequence[str]) -> Sources:
+    if BOUNDED[0] not in flags:
+        return sources
+    return replace(sources, files={path: with_clocks(text) for path, text in sources.files.items()})
+
+
 def prepare(header: bytes, flags: Sequence[str] = ()) -> None:
     """Make what all designs with this text of cuvil_hls.h share, as their first build would."""
     _Tools.of(Sources({f"src/{_HEADER}": header}, "", "", 0), flags, None).make()
+
+
+def with_clocks(text: bytes) -> bytes:
+    """A source in which each pipelined loop advances its process's clock by its interval, at the start of an iteration:
+    `#pragma HLS pipeline II=k` becomes a statement, on the same line."""
+    return _PIPELINE.sub(lambda m: m[1] + b"::cuvil::sim::tick(" + (m[2] or b"1") + b");", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +122,8 @@ class _Tools:
     @classmethod
     def of(cls, sources: Sources, flags: Sequence[str], headers: Path | None) -> _Tools:
         sim = data.folder("sim")
-        include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
+        own = [sim / "hls", sim / "dataflow"]
+        include = own if headers is None else [sim / "xilinx_compat", headers, *own]
         given = [f for f in (*FLAGS, *host_flags(), *flags) if f != "-shared"]
         compiler = ("g++", *given, *(f"-I{p}" for p in include))
         # The runner is the same beside quick designs.
