@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from cuvil_hw.ir.annotations import Pipeline
 from cuvil_hw.ir.program import Builder, evaluate, parse
 from cuvil_hw.ops.elementwise import Cast
 from cuvil_hw.runtime import executable
+from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
 from tests.support.level2_check import TARGETS, TOGETHER, failures, lowered
@@ -73,8 +75,17 @@ def keeping_modules(target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
         yield found
 
 
-def interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> tuple[cuvil.Executable, Array]:
-    """The program, and what it gives with the interpreter in the device's place."""
+@cache
+def interpreted(network: Network, target: str) -> tuple[Artifact, Array] | CuvilError:
+    """The program, and what it gives with the interpreter in the device's place; or why there is none."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        try:
+            return _interpreted(network, target, monkeypatch)
+        except CuvilError as e:
+            return e
+
+
+def _interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Artifact, Array]:
     data = network.data() if network.precision.startswith("int") else None
     example = torch.zeros(network.shape)
     with keeping_modules(target, monkeypatch) as made:
@@ -82,21 +93,21 @@ def interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(executable, "_load", lambda artifact, interface, folder: made[-1])
         with cuvil.Executable(program.artifact) as one:
-            return program, one(network.inputs())
+            return program.artifact, one(network.inputs())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "network", [pytest.param(n, id=n.tag, marks=() if n.tag in QUICK else pytest.mark.slow) for n in MODELS]
 )
-def test_small_networks(network: Network, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        program, got = interpreted(network, target, monkeypatch)
-    except CuvilError as e:
-        pytest.skip(str(e).splitlines()[0])
+def test_small_networks(network: Network, target: str) -> None:
+    found = interpreted(network, target)
+    if isinstance(found, CuvilError):
+        pytest.skip(str(found).splitlines()[0])
+    artifact, got = found
     store = ConstantStore()
-    store._arrays.update(program.artifact.constants())
-    meaning = parse(program.ir, store)
+    store._arrays.update(artifact.constants())
+    meaning = parse(cuvil.Executable(artifact).ir, store)
     wanted = np.concatenate([evaluate(meaning, [sample[None]])[0] for sample in network.inputs()])
     agree(network, got, wanted)
 
@@ -105,10 +116,12 @@ def test_small_networks(network: Network, target: str, monkeypatch: pytest.Monke
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("tag", ["conv", "residual", "lut", "float", "digits"])
-def test_small_networks_on_interpreter_and_simulator(tag: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_networks_on_interpreter_and_simulator(tag: str, target: str) -> None:
     network = next(n for n in MODELS if n.tag == tag)
-    program, got = interpreted(network, target, monkeypatch)
-    with program:
+    found = interpreted(network, target)
+    assert not isinstance(found, CuvilError), found
+    artifact, got = found
+    with cuvil.Executable(artifact) as program:
         agree(network, got, program(network.inputs()))
 
 
