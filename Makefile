@@ -14,7 +14,7 @@ BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: docs site coverage conformance help venv demo test board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: docs site coverage conformance help venv demo test suite board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -25,14 +25,16 @@ venv: $(VENV)/.dev ## make .venv with all that the tests, benchmarks and example
 demo: $(VENV)/.run ## train a CNN on scanned digits, compile it for the PYNQ-Z2, run it on the simulator
 	$(BIN)/python examples/digits_zynq.py
 
-# The board tests come first and only when no others were chosen.
+# Chosen tests run in one process and without the board tests.
 ifeq ($(strip $(ARGS)),)
 test: board
 JOBS ?= auto
 else
 JOBS ?= 0
 endif
-test: $(VENV)/.dev ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
+test: suite ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
+
+suite: $(VENV)/.dev ## the same without the board tests
 	$(BIN)/python -m pytest -n $(JOBS) $(SPREAD) $(ARGS)
 
 conformance: $(VENV)/.dev ## run tests/conformance with every case of others' suites, of which `make test` runs an even share
