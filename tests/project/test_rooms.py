@@ -38,7 +38,6 @@ INSIDE = {
     "cli": "start-up: `cuvil --help` needs no compiler (0.1 s instead of 1 s)",
     "frontend/__init__.py": "optional packages: a front end needs its framework",
     "entry/decorator.py": "optional package: torch, for functions",
-    "frontend/python": "arrays, indexing and helpers are one mechanism in several files",
 }
 
 

@@ -7,7 +7,9 @@ matching.py    match becomes if and elif, before that
 conditions.py  conditions as boolean functions of the tensors that decide
 values.py      values that depend on such conditions: merged variables, Python numbers read from tensors
 flow.py        what the rewritten control flow does while the function is traced
-calls.py       calls, subscripts, attributes and in-place changes while the function is traced
-arrays.py      NumPy arrays: NumPy's own dispatch protocol, with NumPy's own rules for dtypes
+calls.py       calls and attributes while the function is traced; builtin_calls.py: of Python's own functions
+changes.py     subscripts and in-place changes
+helpers.py     the names under which rewritten code finds all these
+arrays.py      NumPy arrays: NumPy's own dispatch protocol; numpy_functions.py, with NumPy's own rules for dtypes
 load.py        the whole: a function and example arguments → program, structure of the result, what it has captured
 """

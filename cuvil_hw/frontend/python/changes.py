@@ -13,7 +13,9 @@ import torch
 from cuvil_hw.frontend.python import hits, indexing
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
+from cuvil_hw.frontend.python.helpers import helper_function
 from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.trace import current, memory, refuse
 from cuvil_hw.frontend.python.values import constant
 
@@ -148,6 +150,7 @@ def container(value: Any, what: str) -> None:
         )
 
 
+@helper_function
 def augment(name: str, old: Any, value: Any) -> Any:
     """`old += value`."""
     if isinstance(old, torch.Tensor):
@@ -170,6 +173,7 @@ def augment(name: str, old: Any, value: Any) -> Any:
     return _INPLACE[name](old, value)
 
 
+@helper_function
 def set_item(owner: Any, index: Any, value: Any) -> None:
     """`owner[index] = value`."""
     what = "an assignment to a subscript"
@@ -189,6 +193,7 @@ def set_item(owner: Any, index: Any, value: Any) -> None:
         owner[index] = value
 
 
+@helper_function
 def augment_item(name: str, owner: Any, index: Any, later: Callable[[], Any]) -> None:
     """`owner[index] += value`."""
     old = get_item(owner, index)
@@ -199,10 +204,9 @@ def augment_item(name: str, owner: Any, index: Any, later: Callable[[], Any]) ->
         set_item(owner, index, augment(name, old, value))
 
 
+@helper_function
 def get_item(owner: Any, index: Any) -> Any:
     """`owner[index]`."""
-    from cuvil_hw.frontend.python.outside import outside
-
     if isinstance(owner, torch.Tensor):
         parts = index if isinstance(index, tuple) else (index,)
         taken, _ = indexing.torch_index(parts, tuple(owner.shape), backwards=False)
@@ -223,6 +227,7 @@ def get_item(owner: Any, index: Any) -> Any:
     return outside(owner[index], "")
 
 
+@helper_function
 def del_item(owner: Any, index: Any) -> None:
     container(owner, "del")
     del owner[index]

@@ -14,6 +14,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.frontend.python import hits
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
+from cuvil_hw.frontend.python.helpers import helper_function
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, raised_at, refuse, refuse_handler, where, wrong
 from cuvil_hw.frontend.python.values import NEVER, Cond, Phi, merged, select, settle, truth
@@ -56,6 +57,7 @@ class Decision:
         return tuple(merged(self.node, a, b) for a, b in zip(then, other, strict=True))
 
 
+@helper_function
 def branch(test: Any) -> Decision:
     return Decision(truth(test))
 
@@ -64,6 +66,7 @@ def branch(test: Any) -> Decision:
 _RAISED = (IndexError, KeyError, ZeroDivisionError, ValueError, OverflowError, UnboundLocalError)
 
 
+@helper_function
 def failed(error: Exception) -> bool:
     """Whether to raise now what the traced code raised. If the code runs only under a condition, the error becomes a
     check instead: a call that gets here raises it, and the rest assumes that this call doesn't."""
@@ -78,6 +81,7 @@ def failed(error: Exception) -> bool:
 
 
 @contextmanager
+@helper_function
 def attempt(*types: Later) -> Iterator[None]:
     """The body of a `try` whose handlers take exceptions of `types`. Refuses an exception that a handler would take:
     which handler runs, and what the body did before, would depend on values, or on errors that only the trace
@@ -131,14 +135,17 @@ def _joined(parts: Iterable[Later], stop: int) -> Cond:
     return Cond(result)
 
 
+@helper_function
 def all_of(*parts: Later) -> Cond:
     return _joined(parts, FALSE)
 
 
+@helper_function
 def any_of(*parts: Later) -> Cond:
     return _joined(parts, TRUE)
 
 
+@helper_function
 def none_of(*values: Any) -> Cond:
     conditions = current().conditions
     node = FALSE
@@ -157,14 +164,17 @@ def as_value(cond: Cond) -> Any:
     return Number(trace.conditions.tensor(cond.node), bool)
 
 
+@helper_function
 def not_(test: Any) -> Any:
     return as_value(none_of(test))
 
 
+@helper_function
 def and_(*parts: Later) -> Any:
     return _value_of(parts, False)
 
 
+@helper_function
 def or_(*parts: Later) -> Any:
     return _value_of(parts, True)
 
@@ -198,6 +208,7 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, Number) and value.kind is bool)
 
 
+@helper_function
 def choose(test: Any, then: Later, other: Later) -> Any:
     """`then if test else other`."""
     trace, node = current(), truth(test)
@@ -243,6 +254,7 @@ def _within(a: Any, b: Any) -> Any:
     return operator.contains(b, a)
 
 
+@helper_function
 def compare(left: Any, names: tuple[str, ...], *rest: Later) -> Any:
     """A chain of comparisons: each operand once, and only while all before hold."""
     if len(names) == 1:
@@ -303,6 +315,7 @@ class Trips:
         return False
 
 
+@helper_function
 def trips() -> Trips:
     def forever() -> Iterator[tuple[Any, Any]]:
         while True:
@@ -323,6 +336,7 @@ class TracedRange:
         refuse("range", "its length is read from a tensor; iterate over it with a plain for statement")
 
 
+@helper_function
 def items(values: Any) -> Trips:
     """The trips of `for item in values`."""
     if isinstance(values, TracedRange):
@@ -339,6 +353,7 @@ def _counting(r: TracedRange) -> Iterator[tuple[Any, Any]]:
         at = at + r.step
 
 
+@helper_function
 def listed(values: Any) -> Any:
     if isinstance(values, Array | torch.Tensor) and not values.ndim:
         raise TypeError("iteration over a 0-d array or tensor")
@@ -352,6 +367,7 @@ def listed(values: Any) -> Any:
     return values
 
 
+@helper_function
 def sequence(value: Any, least: int, exactly: bool) -> bool:
     """Whether a pattern of a `match` that stands for a sequence has as many elements as `value`."""
     current().reads.used(value)
@@ -360,11 +376,13 @@ def sequence(value: Any, least: int, exactly: bool) -> bool:
     return len(value) == least if exactly else len(value) >= least
 
 
+@helper_function
 def starred(value: Any, before: int, after: int) -> list[Any]:
     """What `*name` in such a pattern stands for."""
     return list(value[before : len(value) - after])
 
 
+@helper_function
 def static(test: Any) -> bool:
     """The condition of a comprehension."""
     node = truth(test)
@@ -375,6 +393,7 @@ def static(test: Any) -> bool:
     return False
 
 
+@helper_function
 def check(test: Any, message: Later | None = None) -> None:
     """`assert`."""
     trace, node = current(), truth(test)
@@ -386,6 +405,7 @@ def check(test: Any, message: Later | None = None) -> None:
     trace.demand(node, f"{where()}: assertion failed{f': {text}' if text else ''}", AssertionError)
 
 
+@helper_function
 def raises(error: Later) -> Any:
     """`raise`: returns the exception if it is certainly raised. Otherwise adds a check at run time; the rest assumes
     that this path isn't taken."""
@@ -399,6 +419,7 @@ def raises(error: Later) -> Any:
     return None
 
 
+@helper_function
 def result(value: Any) -> Any:
     return settle(value, "the result")
 

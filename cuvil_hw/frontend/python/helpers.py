@@ -1,70 +1,17 @@
-"""What rewritten code calls, under the name source.HELPERS."""
+"""What rewritten code calls, under the name source.HELPERS: the modules that define such functions enter them here."""
 
 from __future__ import annotations
 
-from builtins import slice as slice
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from cuvil_hw.frontend.python.calls import attribute, call, made, new, shown
-from cuvil_hw.frontend.python.changes import augment, augment_item, del_item, get_item, set_item
-from cuvil_hw.frontend.python.flow import (
-    all_of,
-    and_,
-    any_of,
-    attempt,
-    branch,
-    check,
-    choose,
-    compare,
-    failed,
-    items,
-    listed,
-    none_of,
-    not_,
-    or_,
-    raises,
-    result,
-    sequence,
-    starred,
-    static,
-    trips,
-)
-from cuvil_hw.frontend.python.outside import get, outer
-from cuvil_hw.frontend.python.values import NEVER, UNSET
+F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = [
-    "NEVER",
-    "UNSET",
-    "all_of",
-    "and_",
-    "any_of",
-    "attempt",
-    "attribute",
-    "augment",
-    "augment_item",
-    "branch",
-    "call",
-    "check",
-    "choose",
-    "compare",
-    "del_item",
-    "failed",
-    "get",
-    "get_item",
-    "items",
-    "listed",
-    "made",
-    "new",
-    "none_of",
-    "not_",
-    "or_",
-    "outer",
-    "raises",
-    "result",
-    "sequence",
-    "set_item",
-    "shown",
-    "slice",
-    "starred",
-    "static",
-    "trips",
-]
+helpers = types.SimpleNamespace(slice=slice)
+
+
+def helper_function(f: F) -> F:
+    """Make a function one that rewritten code calls by its name."""
+    setattr(helpers, f.__name__, f)
+    return f

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from cuvil_hw.frontend.python.arrays import Array, as_tensor, reversed_view
+from cuvil_hw.frontend.python.arrays import Array, as_tensor, behaviour, reversed_view
 from cuvil_hw.frontend.python.conditions import TRUE
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.trace import current, refuse, where
 from cuvil_hw.frontend.torch.positions import assign
 
 
+@behaviour("subscript")
 def get(array: Array, index: Any) -> Array:
     """`array[index]`: a view where NumPy gives one; a scalar where it gives one."""
     parts = index if isinstance(index, tuple) else (index,)

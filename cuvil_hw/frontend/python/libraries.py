@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from cuvil_hw.frontend.python.source import of_user
+from cuvil_hw.frontend.python.source import is_library, of_user
 from cuvil_hw.frontend.python.trace import refuse
 
 _ALLOWED = frozenset(
@@ -134,8 +134,6 @@ def _of_numpy_random(owner: Any) -> bool:
 def _is_library_module(name: str) -> bool:
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)  # of a namespace
-    from cuvil_hw.frontend.python.source import is_library
-
     return module is not None and (file is None or is_library(file))
 
 

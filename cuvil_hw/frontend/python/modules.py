@@ -6,7 +6,6 @@ torch.export and Dynamo can't follow such a loop: the number of iterations depen
 
 from __future__ import annotations
 
-import ast
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ import torch
 from torch._guards import detect_fake_mode
 from torch.utils import _pytree as pytree
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.frontend.python import calls  # noqa: F401  (what rewritten code calls)
 from cuvil_hw.frontend.python.arrays import Array
+from cuvil_hw.frontend.python.loops import loops
 from cuvil_hw.frontend.python.number import Number
-from cuvil_hw.frontend.python.source import Function, read
+from cuvil_hw.frontend.python.rewriting import rewritten_loops
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, tracing
 
-_FINDS = frozenset(["nonzero", "argwhere"])
 _MAX_TRIPS = 32
 
 
@@ -38,69 +37,6 @@ def trace_loops(modules: Iterable[torch.nn.Module]) -> None:
 def forward_of(kind: type[Any]) -> Any:
     """A class's forward, traced where it has such a loop."""
     return _derived(kind).forward if loops(kind.forward) else kind.forward
-
-
-def loops(function: Any) -> bool:
-    """Whether a function, or one that it wraps, loops over what nonzero found."""
-    return any(_loops(f.__code__, f) for f in _within(function))
-
-
-def _within(function: Any, depth: int = 3) -> Iterator[Function]:
-    if isinstance(function, Function):
-        yield function
-        for cell in function.__closure__ or () if depth else ():
-            yield from _within(_content(cell), depth - 1)
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
-
-
-_found: dict[types.CodeType, bool] = {}
-
-
-def _loops(code: types.CodeType, function: Function) -> bool:
-    if code not in _found:
-        _found[code] = bool(_FINDS & set(code.co_names)) and _has_loop(function)
-    return _found[code]
-
-
-def _has_loop(function: Function) -> bool:
-    try:
-        node = read(function).node
-    except CuvilError:
-        return False
-    names = {
-        target.id
-        for s in ast.walk(node)
-        if isinstance(s, ast.Assign) and _finds(s.value)
-        for target in s.targets
-        if isinstance(target, ast.Name)
-    }
-    iterated = [s.iter for s in ast.walk(node) if isinstance(s, ast.For)]
-    return any(_finds(i) or (isinstance(i, ast.Name) and i.id in names) for i in iterated)
-
-
-def _finds(value: ast.expr) -> bool:
-    calls = [n.func for n in ast.walk(value) if isinstance(n, ast.Call)]
-    return any(isinstance(f, ast.Attribute) and f.attr in _FINDS for f in calls)
-
-
-def rewritten_loops(function: Any) -> Any:
-    """The function with such loops rewritten, its own or those of functions that it wraps."""
-    from cuvil_hw.frontend.python.calls import made_of
-
-    if not isinstance(function, Function) or not loops(function):
-        return function
-    if _loops(function.__code__, function):
-        return made_of(function)
-    cells = tuple(types.CellType(rewritten_loops(_content(c))) for c in function.__closure__ or ())
-    copy = Function(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
 
 
 @contextmanager
@@ -144,6 +80,3 @@ def _made(kind: type[Any]) -> type[Any]:
     body = {"forward": forward, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     derived: type[Any] = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(body))
     return derived
-
-
-__all__ = ["forward_of", "loops", "rewritten_loops", "trace_loops"]

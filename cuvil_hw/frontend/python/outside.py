@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.helpers import helper_function
 from cuvil_hw.frontend.python.trace import current, memory
 from cuvil_hw.frontend.python.values import settle
 
@@ -29,6 +30,7 @@ def outside(value: Any, name: str) -> Any:
 _BUILTINS = {name: getattr(builtins, name) for name in ("max", "min")}
 
 
+@helper_function
 def outer(value: Any, name: str) -> Any:
     """A global, or a variable of a scope around the function, which is read with the function itself."""
     frame = sys._getframe(1)
@@ -41,6 +43,7 @@ def outer(value: Any, name: str) -> Any:
     return outside(value, name)
 
 
+@helper_function
 def get(value: Any, name: str) -> Any:
     """A variable."""
     return outside(settle(value, name), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,4 +74,4 @@ def positions(name: str, x: Any) -> Any:
     return found[0] if name == "flatnonzero" else found
 
 
-REPLACED = {"fix": fix, "pad": pad}
+REPLACED: dict[str, Callable[..., torch.Tensor]] = {"fix": fix, "pad": pad}

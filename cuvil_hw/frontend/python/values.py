@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
+from cuvil_hw.frontend.python.helpers import helpers
 from cuvil_hw.frontend.python.number import Number, kind_of, number
 from cuvil_hw.frontend.python.trace import Merge, current, refuse, wrong
 
@@ -26,6 +28,7 @@ class _Mark:
 
 
 UNSET, NEVER = _Mark("UNSET"), _Mark("NEVER")
+helpers.UNSET, helpers.NEVER = UNSET, NEVER
 
 
 @dataclass
@@ -232,3 +235,29 @@ def _described(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
+
+
+def owned(value: Any) -> Any:
+    """Registers a list, dict or set as the function's own, which it may change."""
+    if isinstance(value, list | dict | set):
+        current().owned.setdefault(id(value), (value, current().mask))
+    return value
+
+
+def holds_traced(values: Any) -> bool:
+    """Whether a tensor, an array or a number read from one is among nested values."""
+    return any(isinstance(x, torch.Tensor | Array | Number) for x in pytree.tree_leaves(values))
+
+
+def item(tensor: torch.Tensor) -> Any:
+    """`tensor.item()`. Raises RuntimeError, as torch does, for more than one element."""
+    if constant(tensor):
+        return tensor.item()
+    if tensor.numel() != 1:
+        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    kind: type = bool if tensor.dtype == torch.bool else float if tensor.is_floating_point() else int
+    return number(Number(tensor.reshape(()), float), kind) if kind is float else _whole(tensor.reshape(()), kind)
+
+
+def _whole(tensor: torch.Tensor, kind: type) -> Number:
+    return Number(tensor if kind is bool else tensor.to(torch.int64), kind)
