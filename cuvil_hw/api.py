@@ -11,7 +11,18 @@ from typing import Any
 
 from xdsl.context import Context
 
-from cuvil_hw.adapters.base import Adapter, Epilogues, Form, IntegerWeights, Measures, OwnPasses, WholeComposites
+from cuvil_hw.adapters.base import (
+    Adapter,
+    Epilogues,
+    Form,
+    IntegerWeights,
+    Measures,
+    OwnPasses,
+    Pads,
+    Style,
+    Styles,
+    WholeComposites,
+)
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
 from cuvil_hw.compile.collecting import collecting_later
@@ -25,7 +36,7 @@ from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.registry import ADAPTERS, blaming
-from cuvil_hw.errors import CuvilError, ToolNotFound, needs_compiler, needs_python
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import load, load_open, opens_shapes
 from cuvil_hw.frontend.shared.state import keep_state
@@ -255,19 +266,11 @@ def compile_program(
     observe("quantize", program.module)
     step("make arithmetic integer")
     make_integer(program, chosen, isinstance(adapter, IntegerWeights) and adapter.integer_weights)
-    step("divide between device and processor")
-    parts = divide(program, adapter, profile)
-    observe("divide", parts.core.module)
-    step("fuse layers")
-    graph = fuse(parts.core, adapter, level_of(profile) > 0)
-    step("propose schedules")
-    proposals = propose(graph, adapter, profile)
-    expected, fits = golden(parts.core), False
+    style, parts, graph, proposals, choice = arrange(program, styles_of(adapter, profile), profile, step)
+    adapter, expected, fits = style.adapter, golden(parts.core), False
     while not fits:
-        step("choose schedules")
-        choice = choose(proposals, profile)
         step("plan memory")
-        design = plan_memory(graph, choice, proposals, adapter.alignment, profile)
+        design = plan_memory(graph, choice, proposals, adapter, profile)
         with blaming(ADAPTERS, profile.adapter):
             step("lower")
             module = adapter.lower(design, profile)
@@ -279,6 +282,9 @@ def compile_program(
             measured = measure(adapter, plan, profile)
         proposals, choice, fits = corrected(proposals, choice, measured, profile.axes)
         design = replace(design, choice=choice)
+        if not fits:
+            choice = choose(proposals, profile)
+    program.notes["style"] = (f"{style.name} style: {style.reason}",) if style.reason else ()
     program.notes["measured"] = measured.notes
     step("build")
     products = build(plan)
@@ -288,6 +294,36 @@ def compile_program(
     if chosen.scheme is not None or chosen.narrow:
         executable.float_model = float_model(floats)
     return executable
+
+
+def styles_of(adapter: Adapter, profile: Profile) -> Sequence[Style]:
+    """The ways to build a program that the adapter has under a profile, in the order in which they are tried."""
+    return adapter.styles(profile) if isinstance(adapter, Styles) else (Style("", adapter),)
+
+
+def arrange(
+    program: Program, styles: Sequence[Style], profile: Profile, step: Callable[[str], None] = lambda _: None
+) -> tuple[Style, Partition, KernelGraph, Proposals, Choice]:
+    """The program in the first style into whose limits it fits, with the schedules chosen. Raises DoesNotFit or
+    Unsupported as the last style does."""
+    for n, style in enumerate(styles):
+        try:
+            step("divide between device and processor")
+            parts = divide(program, style.adapter, profile)
+            observe("divide", parts.core.module)
+            step("fuse layers")
+            graph = fuse(parts.core, style.adapter, level_of(profile) > 0)
+            step("propose schedules")
+            proposals = propose(graph, style.adapter, profile)
+            step("choose schedules")
+            return style, parts, graph, proposals, choose(proposals, profile)
+        except (DoesNotFit, Unsupported) as e:
+            if n == len(styles) - 1:
+                raise
+            following = styles[n + 1]
+            why = "; ".join(t for t in (following.reason, f"{style.name} style: {str(e).splitlines()[0]}") if t)
+            styles = (*styles[: n + 1], replace(following, reason=why), *styles[n + 2 :])
+    raise CuvilError(f"adapter {profile.adapter} has no style for {profile.name}; repair it")
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
@@ -380,11 +416,14 @@ def choose(proposals: Proposals, profile: Profile) -> Choice:
             raise CuvilError(f"adapter {profile.adapter} made a proposal that can't be: {e}; repair it") from e
 
 
-def plan_memory(graph: KernelGraph, choice: Choice, proposals: Proposals, alignment: int, profile: Profile) -> Design:
+def plan_memory(graph: KernelGraph, choice: Choice, proposals: Proposals, adapter: Adapter, profile: Profile) -> Design:
     """A place for every intermediate result, unless they stream. Raises DoesNotFit when the target's memory is too
     small."""
     streams = proposals.objective == "slowest"
-    planned = memory.NO_ARENA if streams else memory.plan_memory(graph, alignment=alignment)
+    bytes_of = adapter.buffer_bytes if isinstance(adapter, Pads) else memory.buffer_bytes
+    planned = (
+        memory.plan_memory(graph, alignment=adapter.alignment, bytes_of=bytes_of) if not streams else memory.NO_ARENA
+    )
     live = memory.check_live(graph, planned, profile.axes, target=profile.name)
     return Design(graph, choice, planned, live, proposals.overhead)
 

@@ -14,7 +14,7 @@ from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Array
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
-from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.schedule.space import Estimate, Objective
@@ -174,6 +174,31 @@ class Epilogues(Protocol):
         """Whether the elementwise ops behind a kernel with a reduction may read another computed tensor, such as a skip
         connection, and still be part of that kernel: True where kernels run one after another, and what one writes and
         the next reads passes through memory."""
+
+
+@runtime_checkable
+class Pads(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it intermediate results lie densely."""
+
+    def buffer_bytes(self, buffer: Buffer) -> int:
+        """Bytes of a buffer in the target's memory, where rows or pixels are padded."""
+
+
+@runtime_checkable
+class Styles(Protocol):
+    """What an adapter may have beside `Adapter`'s: several ways to build a whole program."""
+
+    def styles(self, profile: Profile) -> Sequence[Style]:
+        """At least one. The first into whose limits the program fits is built; the report names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """`reason`: why it is tried, in words that may follow "temporal:"; "" when the report needs none."""
+
+    name: str
+    adapter: Adapter
+    reason: str = ""
 
 
 @runtime_checkable

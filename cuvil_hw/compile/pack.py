@@ -76,6 +76,7 @@ def pack(
             *(f"assumed: {text}" for text in program.notes.get("assumed", ())),
             *program.notes.get("precision", ()),
             *program.notes.get("measured", ()),
+            *program.notes.get("style", ()),
         ],
     )
     return container.assemble(

@@ -6,7 +6,7 @@ before its own kernel runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -46,8 +46,8 @@ def buffer_bytes(buffer: Buffer) -> int:
     return buffer.type.size * to_numpy(buffer.type.dtype).itemsize
 
 
-def plan_memory(graph: KernelGraph, *, alignment: int) -> MemoryPlan:
-    """Places for all buffers of role "temp".
+def plan_memory(graph: KernelGraph, *, alignment: int, bytes_of: Callable[[Buffer], int] = buffer_bytes) -> MemoryPlan:
+    """Places for all buffers of role "temp"; `bytes_of`: the size of each.
 
     Offsets and the arena's size are multiples of `alignment` (bytes, a power of two). A kernel's output never overlaps
     its inputs. Several greedy orders are tried and the smallest arena wins.
@@ -56,7 +56,7 @@ def plan_memory(graph: KernelGraph, *, alignment: int) -> MemoryPlan:
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is not a power of two")
     lifetimes = _lifetimes(graph)
-    size = {n: -(-buffer_bytes(graph.buffers[n]) // alignment) * alignment for n in lifetimes}
+    size = {n: -(-bytes_of(graph.buffers[n]) // alignment) * alignment for n in lifetimes}
     change = [0] * (len(graph.kernels) + 1)
     for name, (first, last) in lifetimes.items():
         change[first] += size[name]

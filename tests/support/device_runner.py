@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw.adapters.base import Adapter, Golden
+from cuvil_hw.adapters.base import Adapter, Golden, Pads
 from cuvil_hw.api import propose
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Device, DeviceProgram, Loaded
@@ -19,13 +19,14 @@ from cuvil_hw.contract.record import seal
 from cuvil_hw.contract.registry import open_device
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
-from cuvil_hw.schedule.memory import plan_memory
+from cuvil_hw.schedule.memory import buffer_bytes, plan_memory
 from cuvil_hw.schedule.space import Choice
 from cuvil_hw.target.profile import Profile
 
 
 def design_of(graph: KernelGraph, choice: Choice, adapter: Adapter) -> Design:
-    return Design(graph, choice, plan_memory(graph, alignment=adapter.alignment), 0.0, {})
+    bytes_of = adapter.buffer_bytes if isinstance(adapter, Pads) else buffer_bytes
+    return Design(graph, choice, plan_memory(graph, alignment=adapter.alignment, bytes_of=bytes_of), 0.0, {})
 
 
 def planned(graph: KernelGraph, choice: Choice, adapter: Adapter, profile: Profile) -> BuildPlan:

@@ -43,7 +43,7 @@ def lowered(program: Program, target: str, seed: int, simulate: bool) -> Iterato
     draw = random.Random(seed)
     proposals = api.propose(graph, adapter, profile)
     picked = tuple((k.name, draw.choice(k.candidates)) for k in proposals.kernels)
-    design = api.plan_memory(graph, Choice(picked, 0.0, 0.0, {}, ""), proposals, adapter.alignment, profile)
+    design = api.plan_memory(graph, Choice(picked, 0.0, 0.0, {}, ""), proposals, adapter, profile)
     module = adapter.lower(design, profile)
     interpreted = Interpreted(graph, module)
     if not simulate:

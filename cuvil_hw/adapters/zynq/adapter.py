@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.base import Golden, SettingKind
+from cuvil_hw.adapters.base import Golden, SettingKind, Style
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.parts import contradictions
 from cuvil_hw.adapters.zynq.project import project
+from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.runtime.host_work import HOSTS
 from cuvil_hw.schedule.design import Design
@@ -31,6 +33,8 @@ class ZynqAdapter(Streaming):
         "dsp": tuple(FABRICS),
         "axi_stream_bits": STREAM_BITS,
         "host": HOSTS,
+        "style": ("auto", "spatial", "temporal"),
+        "ddr_gb_s": float,
     }
 
     def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
@@ -41,6 +45,16 @@ class ZynqAdapter(Streaming):
 
     def port_bits(self, profile: Profile) -> int:
         return stream_bits(profile)
+
+    def styles(self, profile: Profile) -> Sequence[Style]:
+        """By the setting `style`; "auto": spatial where it fits, else temporal."""
+        spatial, temporal = Style("spatial", self), Style("temporal", ZynqTemporal())
+        match profile.setting("style", "spatial"):
+            case "spatial":
+                return (spatial,)
+            case "temporal":
+                return (replace(temporal, reason="the profile asks for it (settings.style)"),)
+        return (spatial, temporal)
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         # What a driver may expect of a batch: cycles from one sample to the next.

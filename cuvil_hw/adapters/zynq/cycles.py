@@ -12,6 +12,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.streamed import packed_for
+from cuvil_hw.adapters.temporal.record import want_spatial
 from cuvil_hw.adapters.zynq import simbuild
 from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 from cuvil_hw.contract.device import Array, DeviceProgram
@@ -35,6 +36,7 @@ class CycleSimulator:
 
     def load(self, program: DeviceProgram) -> LoadedCycles:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed."""
+        want_spatial(program, self.name)
         return LoadedCycles(simbuild.build_simulation(program, FLAGS), program, self._clock_hz)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.temporal.record import want_spatial
 from cuvil_hw.adapters.zynq import bitstreams, hwh
 from cuvil_hw.adapters.zynq.hwh import Channel, Wiring
 from cuvil_hw.adapters.zynq.ports import folder_digest, stream_ports
@@ -91,6 +92,7 @@ class Board:
 
         Raises ToolNotFound without pynq, DeviceError when no bitstream is registered, when one doesn't fit or was
         changed, or when the board refuses it."""
+        want_spatial(program, self.name)
         pynq = _pynq(self.name)
         _board.enter()
         return LoadedBitstream(pynq, program, self._part, self._clock_hz, self._stall_s)

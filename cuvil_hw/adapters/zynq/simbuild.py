@@ -134,7 +134,7 @@ class _Tools:
         )
         return cls(
             compiler,
-            _digest(include),
+            folder_digest(include),
             BuildPlan({"runner.cpp": b"#include <cuvil_sim.h>\n"}, (runner,), (_RUNNER,)),
             BuildPlan({_HEADER: sources.files[f"src/{_HEADER}"]}, (header,), (_HEADER, f"{_HEADER}.gch")),
         )
@@ -193,7 +193,7 @@ def _accepted(flags: Sequence[str]) -> bool:
     return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-def _digest(folders: Sequence[Path]) -> str:
+def folder_digest(folders: Sequence[Path]) -> str:
     """Of all header texts: a changed header makes another simulator."""
     h = hashlib.sha256()
     for folder in folders:

@@ -11,8 +11,10 @@ from time import perf_counter
 from typing import Any
 
 from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.adapters.temporal.record import is_temporal
 from cuvil_hw.adapters.zynq import simbuild
-from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
+from cuvil_hw.contract.device import Array, DeviceProgram, Loaded
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime.background import Background
 from cuvil_hw.runtime.forks import Turn
@@ -36,12 +38,14 @@ class Simulator:
     def usable(self) -> str | None:
         return None if shutil.which("g++") else "g++ is not on PATH; install it (Debian: apt-get install g++)"
 
-    def load(self, program: DeviceProgram) -> LoadedSimulation:
+    def load(self, program: DeviceProgram) -> Loaded:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed.
 
         Without flags of its own a new design is first compiled for a quick start. Once it has run for a while, the fast
         library is made in the background; runs change over to it when it is there, or raise its BuildFailed. Both give
         the same bits."""
+        if is_temporal(program):
+            return TemporalSimulation(program, self._flags)
         sources = simbuild.read(program)
         if self._flags:
             return LoadedSimulation(simbuild.build(sources, self._flags), program)

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cuvil_hw import api, dtypes
-from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile import numbers
-from cuvil_hw.compile.partition import Partition
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.errors import CuvilError, DoesNotFit, Refusal, Unsupported
 from cuvil_hw.ir import level1
@@ -76,11 +74,18 @@ def coverage(
         check_narrow(chosen, adapter, profile)
     except CuvilError as e:
         return Coverage(profile.name, precision or "", problem=str(e))
+    fits, problem = True, ""
     try:
         ready = program.clone()
         ready = numbers.quantize(ready, chosen, statistics)
         numbers.make_integer(ready, chosen)
-        parts = api.divide(ready, adapter, profile)
+        styles = api.styles_of(adapter, profile)
+        try:
+            style, parts, graph, proposals, choice = api.arrange(ready, styles, profile)
+            api.plan_memory(graph, choice, proposals, style.adapter, profile)
+        except DoesNotFit as e:
+            fits, problem = False, str(e)
+            parts = api.divide(ready, styles[-1].adapter, profile)
     except Unsupported as e:
         return Coverage(profile.name, chosen.label, refused=e.refusals, note=note)
     except CuvilError as e:
@@ -95,20 +100,7 @@ def coverage(
         "note": note,
         "warnings": (*host_work.warnings(parts.host, host), *doubts),
     }
-    try:
-        fitted(parts, adapter, profile)
-    except DoesNotFit as e:
-        return Coverage(profile.name, chosen.label, **found, fits=False, problem=str(e))
-    except CuvilError as e:
-        return Coverage(profile.name, chosen.label, **found, problem=str(e))
-    return Coverage(profile.name, chosen.label, **found, fits=True)
-
-
-def fitted(parts: Partition, adapter: Adapter, profile: Profile) -> None:
-    """Raises DoesNotFit if no choice of schedules keeps the device program within the profile's limits."""
-    graph = api.fuse(parts.core, adapter)
-    proposals = api.propose(graph, adapter, profile)
-    api.plan_memory(graph, api.choose(proposals, profile), proposals, adapter.alignment, profile)
+    return Coverage(profile.name, chosen.label, **found, fits=fits, problem=problem)
 
 
 def assumed(program: Program) -> Statistics:

@@ -1,0 +1,158 @@
+"""The temporal style, apart from what a family, its projects and its devices are: see docs/design.md."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind
+from cuvil_hw.adapters.sequential.alike import form_of, share
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use
+from cuvil_hw.adapters.temporal import loop
+from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, sum_cost, tiling
+from cuvil_hw.adapters.temporal.form import EnginePass, Form, VectorLoop
+from cuvil_hw.adapters.temporal.layer import Convolution, Sum, layer_of
+from cuvil_hw.adapters.temporal.memory import ALIGNMENT, padded_bytes
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.ops.base import Op
+from cuvil_hw.render.c.names import Names
+from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.space import Objective
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
+
+if TYPE_CHECKING:
+    from xdsl.dialects.func import FuncOp
+
+# Sizes of the engine, tried from the fastest to the smallest: products across outputs and inputs, rescaled results.
+_SHAPES = ((64, 16), (32, 32), (32, 16), (16, 16), (32, 8), (16, 8), (8, 8))
+_LANES = (4, 2, 1)
+_DEPTHS = ((8192, 1024, 8192), (4096, 512, 4096), (2048, 512, 2048), (2048, 256, 1024))
+
+
+class Temporal(ABC):
+    """See adapters/base.py for the contract. A target adds its family (`fabric`), its memory and `plan`."""
+
+    name: str
+    interface = "sim"
+    interfaces: ClassVar[tuple[str, ...]]
+    settings: ClassVar[Mapping[str, SettingKind]]
+    float_ends = True
+    axes: ClassVar[Mapping[str, Rule]]
+    objective: Objective = "sum"
+    alignment = ALIGNMENT
+
+    @abstractmethod
+    def fabric(self, profile: Profile) -> Fabric:
+        """The family of a profile. Raises ProfileError."""
+
+    @abstractmethod
+    def memory(self, profile: Profile) -> BoardMemory:
+        """The board's memory, as the fabric sees it. Raises ProfileError."""
+
+    @abstractmethod
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
+        """See the contract."""
+
+    def buffer_bytes(self, buffer: Buffer) -> int:
+        return padded_bytes(buffer)
+
+    def refuses(
+        self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
+    ) -> str | None:
+        if any(t.size == 0 for t in (*inputs, *outputs)):
+            return f"{op.mnemonic} has a tensor without elements"
+        return None
+
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
+        """One form of each kernel, for the fastest engine that fits: all engines are tried."""
+        fabric, memory = self.fabric(profile), self.memory(profile)
+        layers = [layer_of(k, graph) for k in graph.kernels]
+        best: tuple[int, list[Form], Use] | None = None
+        least: tuple[float, list[Form], Use] | None = None
+        for engine in engines():
+            forms = forms_on(engine, graph, layers, memory, fabric)
+            use = _use(forms, engine, fabric)
+            over = max(
+                (use.axes(fabric).get(a.name, 0.0) / a.budget for a in profile.axes if a.budget > 0), default=0.0
+            )
+            total = sum(f.cost.cycles if isinstance(f, EnginePass) else f.cycles for f in forms)
+            if over <= 1 and (best is None or total < best[0]):
+                best = total, forms, use
+            if least is None or over < least[0]:
+                least = over, forms, use
+        assert least is not None
+        _, chosen, use = best or least
+        return Offer([[f] for f in chosen], use.axes(fabric))
+
+    def lower(self, design: Design, profile: Profile) -> ModuleOp:
+        """The functions of the vector unit; the engine is written by hand (hls/cuvil_engine.h)."""
+        return functions(design)[0]
+
+
+def engines() -> list[Engine]:
+    return [Engine(o, i, lanes, *depths) for o, i in _SHAPES for lanes in _LANES for depths in _DEPTHS]
+
+
+def forms_of(design: Design) -> list[Form]:
+    """The chosen form of every kernel, in their order."""
+    chosen = [design.choice.candidate(k.name).form for k in design.graph.kernels]
+    return [form for form in chosen if isinstance(form, EnginePass | VectorLoop)]
+
+
+def functions(design: Design) -> tuple[ModuleOp, dict[str, int]]:
+    """The vector unit's functions, one for all kernels that compute the same; its number for each such kernel."""
+    graph = design.graph
+    tables, names = Tables(graph.constants), Names(frozenset())
+    made: dict[Hashable, FuncOp] = {}
+    numbers: dict[str, int] = {}
+    sharing: dict[Hashable, list[str]] = {}
+    for form in forms_of(design):
+        if not isinstance(form, VectorLoop):
+            continue
+        key = form_of(form.kernel)
+        if key not in made:
+            made[key] = loop.lowered(form.kernel, graph.buffers, tables, names.new(form.kernel.name), len(made))
+        sharing.setdefault(key, []).append(form.kernel.name)
+        numbers[form.kernel.name] = list(made).index(key)
+    for key, function in made.items():
+        share(function, sharing[key])
+    return ModuleOp([*tables.ops, *made.values()]), numbers
+
+
+def forms_on(
+    engine: Engine, graph: KernelGraph, layers: Sequence[Convolution | Sum | str], memory: BoardMemory, fabric: Fabric
+) -> list[Form]:
+    """How each kernel runs where the engine has this size."""
+    return [_form(k, layer, engine, memory, fabric) for k, layer in zip(graph.kernels, layers, strict=True)]
+
+
+def _form(kernel: Kernel, layer: Convolution | Sum | str, engine: Engine, memory: BoardMemory, fabric: Fabric) -> Form:
+    if isinstance(layer, Sum):
+        return EnginePass(engine, layer, sum_cost(layer, engine, memory))
+    if isinstance(layer, Convolution):
+        made = tiling(layer, engine, memory)
+        if made is not None:
+            return EnginePass(engine, *made)
+        layer = "the window of one output doesn't fit the engine's memory"
+    cycles = max(loop.cycles(kernel, fabric.floats), round(loop.moved_bytes(kernel) / memory.bytes_per_cycle))
+    return VectorLoop(kernel, layer, cycles)
+
+
+def _use(forms: Sequence[Form], engine: Engine, fabric: Fabric) -> Use:
+    """The engine, where a kernel uses it, and each function of the vector unit once."""
+    use = Use()
+    if any(isinstance(f, EnginePass) for f in forms):
+        use.add(engine.use(fabric))
+    seen = set()
+    for form in forms:
+        if isinstance(form, VectorLoop) and (key := form_of(form.kernel)) not in seen:
+            seen.add(key)
+            use.add(loop.use_of(form.kernel, fabric))
+    return use

@@ -1,0 +1,79 @@
+"""The vector unit: what the engine doesn't run, as plain loop nests over the board's memory, one hardware function for
+all kernels that compute the same. Slow, and never refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from xdsl.dialects.func import FuncOp
+
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.sequential.nest import Nest, apply
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, bits, float_use, memory, use_product
+from cuvil_hw.adapters.streaming.analysis.floats import Cores, latency, recurrence
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.temporal.memory import padded
+from cuvil_hw.expr.nodes import Apply, Load, Lookup
+from cuvil_hw.expr.scalar import column
+from cuvil_hw.expr.traverse import walk
+from cuvil_hw.lower.emit import Tables
+from cuvil_hw.schedule.kernel import Buffer, Kernel
+
+# Nominal cycles of one element that is read or written by itself: 16 requests under way, 64 cycles each.
+ACCESS_CYCLES = 4
+_DRAIN_CYCLES = 80  # between one run of the innermost loop and the next
+
+
+def lowered(kernel: Kernel, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int) -> FuncOp:
+    """The function @symbol of role "kernel" on padded buffers, channels last."""
+    names = (*kernel.inputs, kernel.output)
+    placed = {**buffers, **{n: padded(buffers[n]) for n in names}}
+    layouts = {n: physical(buffers[n].type.rank) for n in names if buffers[n].role != "const"}
+    return apply(kernel, Nest(layouts=layouts), placed, tables, symbol, layer)
+
+
+def cycles(kernel: Kernel, cores: Cores) -> int:
+    """Loads and stores share one port, and a running sum of floats waits for its adder."""
+    reduce = kernel.reduce
+    inner = prod(i.extent for i in kernel.reduction_iters)
+    if reduce is None:
+        loads = len(kernel.loads())
+        return kernel.type.size * ACCESS_CYCLES * (loads + 1) + _DRAIN_CYCLES
+    within = [e for u in reduce.update for e in walk(u) if isinstance(e, Load)]
+    after = len(kernel.loads()) - len(set(within)) + 1
+    step = max(ACCESS_CYCLES * len(set(within)), recurrence(reduce, cores))
+    each = inner * step + after * ACCESS_CYCLES + latency(kernel.body, cores) + _DRAIN_CYCLES
+    return kernel.type.size * each
+
+
+def moved_bytes(kernel: Kernel) -> int:
+    """Bytes between memory and chip: nothing is kept on the chip."""
+    inner = prod(i.extent for i in kernel.reduction_iters)
+    sizes = [dtypes.to_numpy(e.dtype).itemsize for e in kernel.loads()]
+    return kernel.type.size * (inner * sum(sizes) + dtypes.to_numpy(kernel.type.dtype).itemsize)
+
+
+def use_of(kernel: Kernel, fabric: Fabric) -> Use:
+    """One of each operator, its tables, counters and a port's share."""
+    nodes = list(walk(kernel.body))
+    use = Use(lut=800.0 + 150 * len(kernel.inputs), ff=900.0 + 150 * len(kernel.inputs))
+    float_use(use, nodes, fabric, 1)
+    for n in nodes:
+        match n:
+            case Lookup():
+                memory(use, fabric, len(n.values), bits(n.dtype))
+            case Apply() if any(dtypes.is_float(e.dtype) for e in (n, *n.args)):
+                pass  # counted above
+            case Apply() if "index" in (n.dtype, n.args[0].dtype):
+                use.lut += 32  # an address or a bound
+            case Apply():
+                match column(n.op, "logic", "an FPGA's integers"):
+                    case "product":
+                        use_product(use, n.args[0], n.args[1], fabric, 1)
+                    case "divider":
+                        use.lut += bits(n.dtype) * (bits(n.dtype) + 4)
+                    case _:
+                        use.lut += 1.1 * bits(n.args[0].dtype)
+                        use.ff += bits(n.dtype)
+    return use

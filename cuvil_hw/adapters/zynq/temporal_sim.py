@@ -1,0 +1,97 @@
+"""Simulates designs of the temporal style: their HLS C++, compiled for the host, on one memory as the board has it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from cuvil_hw import data
+from cuvil_hw.adapters.temporal.image import placed, room_bytes, taken
+from cuvil_hw.adapters.temporal.record import TemporalRecord
+from cuvil_hw.adapters.zynq.simbuild import FLAGS, folder_digest, host_flags
+from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.record import read
+from cuvil_hw.errors import ArtifactError, DeviceError
+from cuvil_hw.runtime.cache import cached_build
+from cuvil_hw.runtime.forks import Turn
+from cuvil_hw.runtime.scratch import Library
+
+_LIBRARY = "design.so"
+_ERROR_BYTES = 4096
+# Loop nests see the one memory as elements of several types.
+_ALIASED = ("-fno-strict-aliasing",)
+
+
+def build(program: DeviceProgram, record: TemporalRecord, flags: Sequence[str] = ()) -> Path:
+    """The shared library of a program's sources. Raises ToolNotFound, BuildFailed."""
+    include = data.folder("sim") / "hls"
+    files = {
+        path.relative_to(program.folder).as_posix(): path.read_bytes()
+        for path in sorted((program.folder / "src").iterdir())
+        if path.suffix in (".h", ".cpp")
+    }
+    text = (
+        f'#include "src/{record.project}.cpp"\n#include <cuvil_sim_memory.h>\nCUVIL_SIM_MEMORY_DESIGN({record.top})\n'
+    )
+    argv = ("g++", *FLAGS, *_ALIASED, *host_flags(), *flags, f"-I{include}", "-Isrc", "design.cpp", "-o", _LIBRARY)
+    command = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
+    plan = BuildPlan({**files, "design.cpp": text.encode()}, (command,), (_LIBRARY,))
+    return cached_build(plan, folder_digest([include])) / _LIBRARY
+
+
+class TemporalSimulation:
+    """One design, loaded into this process, with its memory. Runs of several threads take turns."""
+
+    def __init__(self, program: DeviceProgram, flags: Sequence[str] = ()) -> None:
+        """Raises ArtifactError, ToolNotFound, BuildFailed, DeviceError."""
+        self._record = read(TemporalRecord, program)
+        self._program = program
+        try:
+            self._memory = np.require(self._record.image(program), requirements=["A", "W"])
+        except ValueError as e:
+            raise ArtifactError(f"{program.name}: {e}; compile the model again") from e
+        self._library = Library(build(program, self._record, flags), program.name)
+        self._turn = Turn()
+        self._closed = False
+
+    def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
+        count = len(inputs[0]) if inputs else 1
+        results: list[list[Array]] = [[] for _ in self._program.outputs]
+        seconds = 0.0
+        for n in range(count):
+            with self._turn.lock:
+                if self._closed:
+                    raise DeviceError(f"{self._program.name}: is closed; load it again")
+                seconds += self._one([stack[n] for stack in inputs], results, n)
+        return [np.stack(samples) for samples in results], seconds
+
+    def _one(self, sample: Sequence[Array], results: Sequence[list[Array]], number: int) -> float:
+        record, program = self._record, self._program
+        for at, port, array in zip(record.inputs_at, program.inputs, sample, strict=True):
+            raw = placed(array, port)
+            self._memory[at : at + len(raw)] = np.frombuffer(raw, np.uint8)
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        start = perf_counter()
+        status = self._library.functions.cuvil_sim_memory_run(
+            ctypes.c_void_p(self._memory.ctypes.data), error, ctypes.c_long(_ERROR_BYTES)
+        )
+        seconds = perf_counter() - start
+        if status != 0:
+            text = error.value.decode(errors="replace")
+            raise DeviceError(f"simulation of {program.name} failed: sample {number}: {text}")
+        for at, port, made in zip(record.outputs_at, program.outputs, results, strict=True):
+            made.append(taken(self._memory[at : at + room_bytes(port)].tobytes(), port))
+        return seconds
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def close(self) -> None:
+        with self._turn.lock:
+            self._closed = True
+            self._library.close()
