@@ -133,8 +133,8 @@ def test_the_report_says_style_bound_and_origin(executable: Executable) -> None:
 
 def test_devices_that_do_not_run_it_say_so(executable: Executable) -> None:
     for interface in ("sim-cycles", "hw"):
-        other = Executable(executable._artifact, interface)
-        with pytest.raises(DeviceError, match="temporal style.* doesn't run yet; open it with interface 'sim'"):
+        other = Executable(executable.artifact, interface)
+        with pytest.raises(DeviceError, match=r"temporal style.* doesn't run yet; open it with interface 'sim'"):
             other(np.zeros((1, 3, 12, 12), np.float32))
 
 
