@@ -8,12 +8,16 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_table
+from cuvil_hw.cli.vendor import beside, show
 from cuvil_hw.report import text
 
 
 def show_report(
     program: Annotated[Path, typer.Argument(help="A .cuvil file.", show_default=False)],
     html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file.")] = None,
+    vendor: Annotated[
+        Path | None, typer.Option(help="A folder in which Vitis HLS or Vivado ran: its figures beside these.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the resources, cycles and schedules of a compiled program.
@@ -24,9 +28,17 @@ def show_report(
     from cuvil_hw.runtime.load import program_in
 
     check_outputs([html], [program])
-    report = program_in(artifact.read(program)).report
+    read = artifact.read(program)
+    report = program_in(read).report
     if html is not None:
         report.save_html(html, command_line())
+    if vendor is not None:
+        compared = beside(report, read.manifest.info, vendor)
+        if json:
+            print_json({**report, "vendor": compared})
+        else:
+            show(compared)
+        return
     if json:
         print_json(report)
         return

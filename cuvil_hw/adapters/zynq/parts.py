@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cuvil_hw.adapters.zynq.record import STREAM_BITS
 from cuvil_hw.target.profile import Profile
 
 
@@ -29,6 +30,7 @@ class PartFamily:
     host: str = ""
 
 
+WIDEST_WORD = max(STREAM_BITS)
 _PLAIN = r"-(?P<grade>[123])(?:l|li|i|q|m)?"
 _PLUS = r"-[a-z]+\d+-(?P<grade>[12]lv|[123])(?:l|li)?-[a-z]+"
 _VERSAL = r"-[a-z]+\d+-(?P<grade>[123][hml])[a-z]*-[a-z]+-[a-z]"
@@ -90,7 +92,10 @@ def contradictions(profile: Profile) -> Iterator[tuple[str, str]]:
     bits = profile.settings.get("axi_stream_bits", 0)
     if family.port_bits and isinstance(bits, int) and bits > family.port_bits:
         problem = f"a memory port of {family.name} is {family.port_bits} bits wide, so no DMA fills streams of {bits}"
-        yield "settings.axi_stream_bits", f"{problem}; write {family.port_bits} or less"
+        yield "settings.axi_stream_bits", f"{problem}; write {min(family.port_bits, WIDEST_WORD)} or less"
+    elif isinstance(bits, int) and bits > WIDEST_WORD:
+        problem = f"testbench, simulator and driver carry words of at most {WIDEST_WORD} bits, not {bits}"
+        yield "settings.axi_stream_bits", f"{problem}; write {WIDEST_WORD} or less"
     host = profile.settings.get("host", family.host)
     if family.host and host != family.host:
         yield "settings.host", f"the processor of {profile.part} ({family.name}) is {family.host}, not {host}"
