@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, opt, run, targets
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, opt, run, targets, timing
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -29,6 +29,8 @@ Examples:
   cuvil test model.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7
 
   cuvil report model.cuvil --html report.html
+
+  cuvil timing model.cuvil
 
   cuvil doctor
 """
@@ -62,6 +64,7 @@ app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("test")(gate.gate)
 app.command("report")(report_command.show_report)
+app.command("timing")(timing.show_timing)
 app.command("opt")(opt.run_passes)
 app.command("graph")(graph.draw)
 app.command("doctor")(doctor.examine)

@@ -37,7 +37,9 @@ def compare(
     constant: Annotated[list[str] | None, typer.Option(help="An input made constant: name=16000.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="State kept between calls: in=out.")] = None,
     max_trips: Annotated[int | None, typer.Option(help="Bound of loops whose end depends on values.")] = None,
-    interface: Annotated[str | None, typer.Option(help="Device to run on: hw, sim, sim-count or null.")] = None,
+    interface: Annotated[
+        str | None, typer.Option(help="Device to run on: hw, sim, null or another that the target has.")
+    ] = None,
     trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -78,7 +78,7 @@ def compile_model(
         int | None, typer.Option(help="Bound of loops whose end depends on values; a call that needs more is an error.")
     ] = None,
     interface: Annotated[
-        str | None, typer.Option(help="Device that the artifact opens: hw, sim, sim-count or null.")
+        str | None, typer.Option(help="Device that the artifact opens: hw, sim, sim-count, sim-cycles or null.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,

@@ -46,7 +46,10 @@ def gate(
         list[str] | None, typer.Option(help="Most of a resource, as a share of the target's: lut=0.7 or lut=70%.")
     ] = None,
     interface: Annotated[
-        str | None, typer.Option(help="Device to run on: hw, sim, sim-count or null.", show_default="the artifact's")
+        str | None,
+        typer.Option(
+            help="Device to run on: hw, sim, null or another that the target has.", show_default="the artifact's"
+        ),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

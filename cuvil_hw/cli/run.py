@@ -31,7 +31,8 @@ def run_program(
     interface: Annotated[
         str | None,
         typer.Option(
-            help="Device to run on: hw, sim, sim-count or null, as the target has them.", show_default="the artifact's"
+            help="Device to run on: hw, sim, null or another that the target has.",
+            show_default="the artifact's",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cuvil_hw.errors.quoting import xml
@@ -83,6 +83,27 @@ def cycles_chart(report: Mapping[str, Any]) -> str:
         label = " · ".join([*figures, words.slowest(report)] if hot else figures)
         rows.append(_text(_LEFT + width + 8, y, label, "m"))
     return _svg(4 + len(layers) * _ROW, "Cycles of each layer for one inference", "".join(rows))
+
+
+def share_chart(
+    title: str, rows: Sequence[tuple[str, Sequence[tuple[float, str, str]], str]], key: Sequence[tuple[str, str]]
+) -> str:
+    """A full bar per row, cut into shares. `rows`: name, (amount, what it is, style) of each share, what stands behind;
+    `key`: colour and meaning."""
+    room = _WIDTH - _LEFT - _RIGHT
+    drawn = []
+    for i, (name, shares, behind) in enumerate(rows):
+        y, x = 4 + i * _ROW, _LEFT
+        whole = sum(amount for amount, _, _ in shares) or 1.0
+        drawn.append(_text(0, y, _fit(name)))
+        for amount, what, style in shares:
+            width = room * amount / whole
+            if width:
+                drawn.append(_segment(x, y, width, f"{name}: {words.count(amount)} {what}", style))
+            x += width
+        drawn.append(_text(_LEFT + room + 8, y, _fit(behind), "m"))
+    meanings = "".join(f'<i style="background:var(--{colour})"></i>{xml(what)}' for colour, what in key)
+    return _svg(4 + len(rows) * _ROW, title, "".join(drawn)) + f'<p class="key">{meanings}</p>'
 
 
 def _fit(name: str) -> str:

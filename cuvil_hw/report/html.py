@@ -27,66 +27,80 @@ def render(report: Mapping[str, Any], command: str = "") -> str:
     slowest = (report["bottleneck"] or {}).get("layer", "")
     title = f"{report['model']} on {report['target']['name']}"
     parts = [
-        _header(report),
-        _cards(report),
-        _section("Resources against budget", resource_chart(report) + _details("Figures", text.totals(report)))
+        _head(report),
+        _figures(report),
+        section("Resources against budget", resource_chart(report) + details("Figures", text.totals(report)))
         if report["totals"]
         else "",
-        _section("Cycles per layer", cycles_chart(report)),
-        _section("Layers", _table(text.layers(report), slowest) + _details("Schedules", text.schedules(report))),
-        _section("Quantization", _table(text.quantization(report))) if report.get("quantization") else "",
-        _section("Accuracy", _table(text.accuracy(report))) if report["accuracy"] else "",
-        _section("Saturations", _table(text.saturations(report))) if report["saturations"] else "",
-        _section("Drawing", _graph(report, slowest)),
-        _section("Remarks", _list(text.closing(report))),
-        _section("Where the figures come from", _origins()),
+        section("Cycles per layer", cycles_chart(report)),
+        section("Layers", table(text.layers(report), slowest) + details("Schedules", text.schedules(report))),
+        section("Quantization", table(text.quantization(report))) if report.get("quantization") else "",
+        section("Accuracy", table(text.accuracy(report))) if report["accuracy"] else "",
+        section("Saturations", table(text.saturations(report))) if report["saturations"] else "",
+        section("Drawing", _graph(report, slowest)),
+        section("Remarks", listed(text.closing(report))),
+        section("Where the figures come from", _origins()),
     ]
+    return page(title, parts, foot(report["schema"], command))
+
+
+def page(title: str, parts: Sequence[str], ending: str) -> str:
+    """A whole document. `parts` and `ending` are HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{xml(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(filter(None, parts))
-        + f"\n<footer>{_foot(report, command)}</footer>\n</main>\n</body>\n</html>\n"
+        + f"\n<footer>{ending}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
-def _header(report: Mapping[str, Any]) -> str:
+def _head(report: Mapping[str, Any]) -> str:
     target = report["target"]
     facts = [target["name"], target.get("part", ""), report["precision"], f"{report['clock_hz'] / 1e6:g} MHz"]
     facts.append({"spatial": "all layers at once, streaming", "temporal": "layer after layer"}.get(report["style"], ""))
+    return header(report["model"], facts)
+
+
+def header(title: str, facts: Sequence[str]) -> str:
     line = " · ".join(xml(str(f)) for f in facts if f)
-    return f'<header><h1>{xml(report["model"])}</h1><p class="sub">{line}</p></header>'
+    return f'<header><h1>{xml(title)}</h1><p class="sub">{line}</p></header>'
 
 
-def _cards(report: Mapping[str, Any]) -> str:
+def _figures(report: Mapping[str, Any]) -> str:
     speed, latency, slowest = report["throughput"], report["latency"], report["bottleneck"]
-    cards = [
+    found = [
         ("Inferences per second", words.rate(speed["inferences_per_s"]), speed["origin"]),
         ("Latency", words.seconds(latency["seconds"]), latency["origin"]),
     ]
     if slowest:
         most = f"{words.count(slowest['cycles'])} cycles"
-        cards.append((words.slowest(report).capitalize(), words.slowest_layer(report), most))
+        found.append((words.slowest(report).capitalize(), words.slowest_layer(report), most))
     full = [t for t in report["totals"] if t["limit"]]
     if full:
         tight = max(full, key=lambda t: t["used"] / t["budget"] if t["budget"] else 0.0)
         used = f"{words.amount(tight, 'used')} of {words.amount(tight, 'limit')}"
-        cards.append(("Tightest resource", f"{tight['axis']} {tight['percent']:.0f} %", used))
+        found.append(("Tightest resource", f"{tight['axis']} {tight['percent']:.0f} %", used))
     for a in report["accuracy"]:
-        cards.append((a["name"], f"{a['device']:.4g}", f"float {a['float']:.4g}, {words.count(a['samples'])} samples"))
+        found.append((a["name"], f"{a['device']:.4g}", f"float {a['float']:.4g}, {words.count(a['samples'])} samples"))
+    return cards(found)
+
+
+def cards(figures: Sequence[tuple[str, str, str]]) -> str:
+    """A card for each (name, figure, what stands below)."""
     body = "".join(
         f'<div class="card"><span class="k">{xml(k)}</span><b>{xml(v)}</b><span class="o">{xml(o)}</span></div>'
-        for k, v, o in cards
+        for k, v, o in figures
     )
     return f'<div class="cards">{body}</div>'
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
     name = title.lower().replace(" ", "-")
     return f'<section aria-labelledby="{name}"><h2 id="{name}">{xml(title)}</h2>{body}</section>'
 
 
-def _table(content: text.Table, marked: str = "") -> str:
+def table(content: text.Table, marked: str = "") -> str:
     columns, rows, numeric = content
     head = "".join(
         f'<th scope="col"{" class=n" if n else ""}>{xml(c)}</th>' for c, n in zip(columns, numeric, strict=True)
@@ -107,8 +121,9 @@ def _cell(content: str, column: str, numeric: bool) -> str:
     return f"<td{f' class={style}' if style else ''}>{xml(content)}</td>"
 
 
-def _details(summary: str, content: text.Table) -> str:
-    return f"<details><summary>{xml(summary)}</summary>{_table(content)}</details>"
+def details(summary: str, content: text.Table) -> str:
+    """A table that opens on demand."""
+    return f"<details><summary>{xml(summary)}</summary>{table(content)}</details>"
 
 
 def _graph(report: Mapping[str, Any], slowest: str) -> str:
@@ -126,18 +141,18 @@ def _graph(report: Mapping[str, Any], slowest: str) -> str:
     )
 
 
-def _list(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str]) -> str:
     items = [xml(line.removeprefix("* ")) for line in lines]
     return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
-def _foot(report: Mapping[str, Any], command: str) -> str:
-    """The foot of the page: version, command and date. The report data have no date, so equal compilations give equal
+def foot(schema: str, command: str) -> str:
+    """The foot of a page: version, command and date. The data themselves have no date, so equal compilations give equal
     reports."""
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     day = time.strftime("%Y-%m-%d", time.gmtime(int(stated) if stated.isdecimal() else time.time()))
     made = f" by <code>{xml(command)}</code>" if command else ""
-    return f"made{made} on {day} with cuvil-hw {VERSION} · {xml(report['schema'])}"
+    return f"made{made} on {day} with cuvil-hw {VERSION} · {xml(schema)}"
 
 
 def _origins() -> str:
