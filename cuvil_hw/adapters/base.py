@@ -66,8 +66,13 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`forms`: of each kernel, in the graph's order, at least one; their order doesn't matter, duplicates are dropped.
-    `overhead`: use per axis of what joins the kernels (ports, forks, buffers between them), whatever is chosen."""
+    """What an adapter offers for a graph.
+
+    Attributes:
+        forms: of each kernel, in the graph's order, at least one; their order doesn't matter, duplicates are
+            dropped.
+        overhead: use per axis of what joins the kernels (ports, forks, buffers between them), whatever is chosen.
+    """
 
     forms: Sequence[Iterable[Form]]
     overhead: Mapping[str, float] = field(default_factory=dict)

@@ -26,7 +26,7 @@ MEMORIES = (memref.AllocaOp, memref.AllocOp, memref.GetGlobalOp)
 
 
 class Annotation(Attribute, ABC):
-    """`ON`: the ops that may carry it; none named: all."""
+    """Something that level2 says beside its ops. `ON`: the ops that may carry it; empty: all may."""
 
     ON: ClassVar[tuple[type[Operation], ...]] = ()
 
@@ -60,7 +60,7 @@ def number_of(op: Operation, kind: type[NumberAnnotation]) -> int | None:
 
 
 class Flag(ParametrizedAttribute, Annotation):
-    """Holds nothing: it is there or not."""
+    """An annotation without a value: it is there or not."""
 
 
 class NumberAnnotation(Data[int], Annotation):
@@ -93,7 +93,7 @@ class Text(Data[str], Annotation):
 
 
 class Word(Text):
-    """One of `CHOICES`, written without quotes."""
+    """A text that is one of `CHOICES`; printed without quotes."""
 
     CHOICES: ClassVar[tuple[str, ...]]
 
@@ -168,7 +168,7 @@ class Name(Text):
 
 @irdl_attr_definition
 class Comment(Text):
-    """Lines above a function."""
+    """Comment lines that are printed above a function."""
 
     name = "cuvil.comment"
     ON = (func.FuncOp,)
@@ -202,7 +202,7 @@ class Args(Texts):
 
 @irdl_attr_definition
 class Threads(NumberAnnotation):
-    """Threads of a block that run a kernel."""
+    """How many threads of a block run a kernel."""
 
     name = "cuvil.threads"
     ON = (func.FuncOp,)
@@ -211,7 +211,7 @@ class Threads(NumberAnnotation):
 
 @irdl_attr_definition
 class Kernels(Texts):
-    """Names of the kernels that run a function."""
+    """Names of the kernels that share this function."""
 
     name = "cuvil.kernels"
     ON = (func.FuncOp,)
@@ -267,7 +267,7 @@ class Pipeline(NumberAnnotation):
 
 @irdl_attr_definition
 class Unroll(Flag):
-    """All iterations at once: a loop over lanes."""
+    """A loop over lanes: all iterations run at once."""
 
     name = "cuvil.unroll"
     ON = (scf.ForOp,)

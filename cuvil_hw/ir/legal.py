@@ -68,7 +68,7 @@ _MEETING = frozenset(("gpu.barrier", "cuvil.level2.shuffle_xor"))
 
 @dataclass(frozen=True, slots=True)
 class LegalOps:
-    """`ops`: names of the ops that a function may hold, by its role."""
+    """What a module may hold. `ops`: names of the ops that may stand in a function, by the function's role."""
 
     name: str
     ops: Mapping[str, frozenset[str]]

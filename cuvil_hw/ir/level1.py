@@ -71,7 +71,7 @@ def element_type(dtype: str) -> Attribute:
 
 
 def dtype_of(element: Attribute) -> str:
-    """The inverse of `element_type`."""
+    """The dtype name of an MLIR element type; the inverse of `element_type`."""
     for name, cls in _FLOATS.items():
         if isinstance(element, cls):
             return name
@@ -127,7 +127,7 @@ def from_attribute(kind: str, attr: Attribute) -> Any:
 
 
 class TensorOp(IRDLOperation):
-    """Base of all derived operations."""
+    """Base class of the IR operations that are derived from ops."""
 
     inputs = var_operand_def(MlirTensor)
     outputs = var_result_def(MlirTensor)
@@ -258,7 +258,7 @@ def const_splat(value: float | int | bool, type: TensorType) -> ConstOp:
 
 
 def splat_value(operation: ConstOp) -> int | float:
-    """The number that all elements of a splat are."""
+    """The number that every element of a splat constant has."""
     dtype = type_of(operation.results[0]).dtype
     assert operation.splat is not None, "the verifier wants a splat where there is no handle"
     value: int | float = from_attribute("float" if dtypes.is_float(dtype) else "int", operation.splat)

@@ -42,8 +42,13 @@ def _ascending(taken: range) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Program:
-    """`module` holds one function @main; passes change it in place and add to `constants`. `calling`: which of its
-    ports are state, guards and inputs written back."""
+    """A model at level1.
+
+    Attributes:
+        module: holds one function, @main; passes change it in place.
+        constants: the arrays that the module names by digest; passes only add to them.
+        calling: which of its ports are state, guards and inputs written back.
+    """
 
     module: ModuleOp
     constants: ConstantStore

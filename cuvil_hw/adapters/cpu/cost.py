@@ -17,7 +17,7 @@ VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 5
 
 
 def vector_bits(profile: Profile) -> int:
-    """Of a vector register."""
+    """Bits of a vector register."""
     return VECTOR_BITS.get(profile.setting("march", ""), 128)
 
 

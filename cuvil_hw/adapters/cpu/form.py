@@ -25,8 +25,13 @@ VECTORS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """`lanes`: accumulators along the iterator `vector` ("": none); 0 for a kernel without a reduction. `layouts`:
-    physical order of its buffers, by name, where it isn't the logical one."""
+    """A kernel as loops of C.
+
+    Attributes:
+        vector: the iterator along which accumulators lie side by side; "" for none.
+        lanes: how many accumulators; 0 for a kernel without a reduction.
+        layouts: physical order of its buffers, by name, where it isn't the logical one.
+    """
 
     kernel: Kernel = field(compare=False, repr=False)
     vector: str

@@ -17,14 +17,19 @@ from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`vectors`: vector iterator by kernel name ("": none); `layouts`: physical order by buffer, else logical."""
+    """How kernels and buffers are laid out.
+
+    Attributes:
+        vectors: vector iterator by kernel name; "" for none.
+        layouts: physical order of dimensions by buffer; logical where a buffer isn't named.
+    """
 
     vectors: Mapping[str, str]
     layouts: Mapping[str, Layout]
 
 
 def place(graph: KernelGraph) -> Placement:
-    """Decide for all kernels, in their order."""
+    """The layout of all kernels and buffers, decided for one kernel after another."""
     vectors: dict[str, str] = {}
     layouts: dict[str, Layout] = {}
     for kernel in graph.kernels:

@@ -20,8 +20,13 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class CpuRecord:
-    """`march`: of the compiler, "" for its default; `workspace_bytes`: scratch memory of a call; `constants`: in the
-    order of their pointers."""
+    """What the device needs to know of a program beside its ports.
+
+    Attributes:
+        march: `-march` of the compiler; "" for its default.
+        workspace_bytes: scratch memory of a call.
+        constants: in the order of their pointers.
+    """
 
     abi_version: int
     abi: Mapping[str, str]

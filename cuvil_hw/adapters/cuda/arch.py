@@ -22,7 +22,9 @@ _NOMINAL_SMS, _NOMINAL_CLOCK_HZ, _NOMINAL_BANDWIDTH_GB_S = 40, 1.5e9, 500
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """`shared_bytes`: most shared memory of one block; `lanes_per_sm`: float32 results per clock and SM."""
+    """What a compute capability has. `shared_bytes`: most shared memory of one block; `lanes_per_sm`: float32 results
+    per clock and SM.
+    """
 
     shared_bytes: int
     threads_per_sm: int

@@ -108,7 +108,7 @@ def tiles(kernel: Kernel, shape: MatrixProduct, s: Sizes) -> Work:
 
 
 def shared_bytes(shape: MatrixProduct, s: Sizes) -> int:
-    """Of a block."""
+    """Shared memory of one block, in bytes."""
     element = 1 if s.dot4 else to_numpy(shape.product.left.value.dtype).itemsize
     return (s.rows + s.columns) * s.pitch * element
 

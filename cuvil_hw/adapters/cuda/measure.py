@@ -73,5 +73,5 @@ def parse(text: str) -> dict[str, Figures]:
 
 
 def problems(figures: Mapping[str, Figures]) -> list[str]:
-    """Kernels that spill, in words."""
+    """Warnings about kernels whose registers spill to memory."""
     return [f"{name} spills {f.spill_bytes} bytes a thread" for name, f in figures.items() if f.spill_bytes]

@@ -35,7 +35,7 @@ def compile_source(source: bytes, architecture: str, *, machine_code: bool) -> b
 
 
 def version() -> tuple[int, int]:
-    """Of NVRTC. Raises ToolNotFound."""
+    """Version of NVRTC. Raises ToolNotFound."""
     nvrtc = _nvrtc()
     major, minor = _do(nvrtc, nvrtc.nvrtcVersion())
     return int(major), int(minor)

@@ -38,8 +38,13 @@ class Launch:
 
 
 class Driver(Protocol):
-    """Memory and launches of one device. `isolated`: it wants every buffer in an allocation of its own; `part_s`: how
-    long a run may take, as far as samples can be divided, since nothing interrupts it; None: it doesn't matter."""
+    """Memory and launches of one device.
+
+    Attributes:
+        isolated: it wants every buffer in an allocation of its own.
+        part_s: how long a run may take, in seconds, as far as samples can be divided, since nothing interrupts it;
+            None: it doesn't matter.
+    """
 
     isolated: bool
 
@@ -47,7 +52,7 @@ class Driver(Protocol):
     def part_s(self) -> float | None: ...
 
     def allocate(self, size: int) -> int:
-        """Address of `size` bytes. Raises DeviceError."""
+        """Take `size` bytes of the device's memory; returns the address. Raises DeviceError."""
 
     def free(self, address: int) -> None: ...
 

@@ -28,8 +28,16 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True)
 class CudaRecord:
-    """`arch`: such as "sm_90"; `launches`: in order; `temporaries`: where each lies in the arena; `bytes`: of every
-    buffer; `constants`: digests by buffer; `largest`: elements of the largest buffer."""
+    """What the device needs to know of a program beside its ports.
+
+    Attributes:
+        arch: such as "sm_90".
+        launches: in order.
+        temporaries: where each lies in the arena, in bytes.
+        bytes: of every buffer.
+        constants: digests by buffer.
+        largest: elements of the largest buffer.
+    """
 
     arch: str
     launches: tuple[LaunchRecord, ...]

@@ -59,7 +59,7 @@ def lower_tile(
     symbol: str,
     layer: int,
 ) -> func.FuncOp:
-    """The function of a kernel by tiles."""
+    """The level2 function of a kernel that computes tiles of a sum of products."""
     block, memories, emitter = begin(kernel, buffers, tables, layer)
     ByTiles(kernel, Nest(), buffers, memories, emitter, sizes.threads, block.args[-1], shape, sizes).run()
     return finish(kernel, block, symbol, sizes.threads)

@@ -28,9 +28,14 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class Abi:
-    """`libraries`: file name by short name; `operations`: calls in order, by what they are for; `error`: what tells the
-    text of a status, by library: returned, or left in "out text"; `host_kernels`: kernels are symbols of a library in
-    this process, not of a module on the device."""
+    """The libraries of one generation of devices, as Cuvil calls them.
+
+    Attributes:
+        libraries: file name by short name.
+        operations: calls in order, by what they are for.
+        error: what gives the text of a status, by library: returned, or left in "out text".
+        host_kernels: kernels are symbols of a library in this process, not of a module on the device.
+    """
 
     name: str
     libraries: Mapping[str, str]

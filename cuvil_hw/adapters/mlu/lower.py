@@ -30,7 +30,7 @@ Starts = tuple[SSAValue | None, ...]
 
 
 def lower(kernel: Kernel, tile: Tile, buffers: Mapping[str, Buffer], tables: Tables, symbol: str) -> func.FuncOp:
-    """The function @symbol(inputs…, output)."""
+    """The level2 function @symbol(inputs…, output) of a kernel."""
     names = [*kernel.inputs, kernel.output]
     block = Block(arg_types=[memory_type(buffers[n], tuple(range(buffers[n].type.rank))) for n in names])
     memories = dict(zip(names, block.args, strict=True))

@@ -13,7 +13,7 @@ MOST_TASKS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """`tasks`: of a launch; `args`: names of buffers."""
+    """One launch. `tasks`: how many; `args`: names of buffers."""
 
     symbol: str
     tasks: int
@@ -22,7 +22,9 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class BufferRecord:
-    """`digest`: of a constant, else ""; `at`: where it lies in the workspace, -1 where it has memory of its own."""
+    """Memory on the device. `digest`: of a constant, else ""; `at`: its place in the workspace, in bytes, -1 where it
+    has memory of its own.
+    """
 
     role: str
     bytes: int
@@ -32,7 +34,9 @@ class BufferRecord:
 
 @dataclass(frozen=True, slots=True)
 class MluRecord:
-    """`kernels`: in order; `buffers`: by name, those of ports by the ports' names."""
+    """What the device needs to know of a program beside its ports. `kernels`: in order; `buffers`: by name, those of
+    ports by the ports' names.
+    """
 
     kernels: tuple[KernelRecord, ...]
     buffers: Mapping[str, BufferRecord]

@@ -57,7 +57,7 @@ class Chip:
         return tuple(f"-DCUVIL_MLU_{key}={value}" for key, value in sizes.items())
 
     def language(self) -> tuple[str, ...]:
-        """What the vendor's compiler predefines."""
+        """Options of g++ that define the macros of the vendor's compiler."""
         sizes = {"NRAM": self.nram_bytes, "WRAM": self.wram_bytes, "SRAM": self.sram_bytes}
         return (f"-D__BANG_ARCH__={self.arch}", *(f"-D__MLU_{k}_SIZE__={v // 1024}" for k, v in sizes.items()))
 

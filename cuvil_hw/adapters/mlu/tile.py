@@ -60,8 +60,13 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`split`: position of the iterator that is cut (the rank, when none is); `size`: how much of it; `far`: operands
-    that stay in GDRAM, because they don't fit NRAM."""
+    """The part of a kernel that is computed at once, in NRAM.
+
+    Attributes:
+        split: position of the iterator that is cut; the rank, when none is.
+        size: how much of that iterator a part takes.
+        far: operands that stay in GDRAM, because they don't fit NRAM.
+    """
 
     kernel: Kernel = field(compare=False, repr=False)
     split: int

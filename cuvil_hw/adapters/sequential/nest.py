@@ -36,8 +36,13 @@ Layout = tuple[int, ...]  # physical order of the logical dimensions, outermost 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """How one kernel is laid out in loops. `vector`: name of a parallel iterator, or ""; `lanes`: its tile size;
-    `layouts`: physical order of each buffer's dimensions, logical (row-major) where it isn't given."""
+    """How one kernel is laid out in loops.
+
+    Attributes:
+        vector: name of a parallel iterator, or "".
+        lanes: its tile size.
+        layouts: physical order of each buffer's dimensions; logical (row-major) where it isn't given.
+    """
 
     vector: str = ""
     lanes: int = 1

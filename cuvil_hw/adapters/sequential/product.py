@@ -31,8 +31,13 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One side of the products. `iters`: the parallel iterators that it depends on; `batched`: it differs between
-    samples; `bytes`: set where it is a byte with a zero point."""
+    """One side of the products that a kernel sums.
+
+    Attributes:
+        iters: the parallel iterators that it depends on.
+        batched: it differs between samples.
+        bytes: set where it is a byte with a zero point.
+    """
 
     value: Expr
     iters: frozenset[Iter]

@@ -30,9 +30,13 @@ def multi_head_attention(
     average_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """(batch, length, width) of query, key and value; `weight`: (3·width, width), theirs one after another. `mask`: not
-    zero (so a float mask is no bias) where nothing is looked at, by `mask_type` 0: (length, length), 1: (batch,
-    length), 2: of the scores' shape."""
+    """torch's fused attention: query, key and value of shape (batch, length, width).
+
+    Args:
+        weight: (3·width, width), those of query, key and value one after another.
+        mask: not zero where nothing is looked at, so that a float mask is no bias.
+        mask_type: shape of the mask; 0: (length, length), 1: (batch, length), 2: that of the scores.
+    """
     batch, length = query.shape[:2]
 
     def part(x: Tensor, i: int) -> Tensor:

@@ -78,8 +78,10 @@ def signature_of(
 ) -> tuple[Signature, Callable[[Mapping[str, Any]], Any]] | None:
     """The signature, and what rebuilds the model's own classes; None when the program doesn't say how it is called.
 
-    `forward`: of the module, for names and defaults; `inputs`, `outputs`: a leaf or fixed value for each leaf of the
-    flattened arguments and results."""
+    Args:
+        forward: of the module, for names and defaults.
+        inputs, outputs: a leaf or fixed value for each leaf of the flattened arguments and results.
+    """
     ins, outs = exported.call_spec.in_spec, exported.call_spec.out_spec
     if ins is None or outs is None or ins.num_leaves != len(inputs) or outs.num_leaves != len(outputs):
         return None

@@ -41,7 +41,7 @@ _UNKNOWN = object()
 
 
 def condition(w: Walk, value: Any) -> bool | SSAValue:
-    """A predicate: known, or a bool of shape ()."""
+    """The predicate of a branch or loop: a Python bool where it is known, else a bool tensor of shape ()."""
     if isinstance(value, Number):
         return bool(value)
     if isinstance(value, torch.Tensor):
@@ -52,7 +52,7 @@ def condition(w: Walk, value: Any) -> bool | SSAValue:
 
 
 def select(w: Walk, chosen: SSAValue, a: Any, b: Any) -> Any:
-    """`chosen ? a : b` of one type; the value itself where both are the same."""
+    """`chosen ? a : b`, where both have one type; `a` itself where both are the same value."""
     e = w.emitter
     if a is b or (isinstance(a, Number | None) and type(a) is type(b) and a == b):
         return a

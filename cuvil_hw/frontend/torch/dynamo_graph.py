@@ -106,8 +106,13 @@ Output = Given | Alias | Computed | Counted
 
 @dataclass(frozen=True)
 class Plan:
-    """`outputs`: of the graph; `picked`: which of them the program computes; `written`: inputs that the graph writes
-    into, whose new values are the program's last results."""
+    """What a program computes of a graph.
+
+    Attributes:
+        outputs: of the graph.
+        picked: which of them the program computes.
+        written: inputs that the graph writes into; their new values are the program's last results.
+    """
 
     outputs: tuple[Output, ...]
     picked: tuple[int, ...]
@@ -168,10 +173,14 @@ def plan(
     names: Sequence[str],
     numbers: bool = False,
 ) -> Plan:
-    """What the graph does with `args`: tensors, and numbers where it takes symbols. `names`: the user's, of each;
-    `numbers`: some of the graph's numbers change from call to call.
+    """What the graph does with `args`: tensors, and numbers where it takes symbols.
 
-    Raises Unsupported."""
+    Args:
+        names: the user's name of each argument.
+        numbers: whether some of the graph's numbers change from call to call.
+
+    Raises Unsupported.
+    """
     masks = ShapeEnv(allow_scalar_outputs=False)  # for sizes of what computed masks select
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=masks)
     # A tensor that comes twice is one tensor.

@@ -46,7 +46,7 @@ def is_the_users(file: str) -> bool:
 
 
 def user_line(frames: Iterable[tuple[str, int]]) -> str:
-    """`model.py:12`: the innermost, which is the last, of (file, line) that is the user's; empty where none is."""
+    """The last (file, line) that is the user's, such as `model.py:12`; empty where there is none."""
     outside = [(file, line) for file, line in frames if is_the_users(file)]
     return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
 

@@ -50,18 +50,21 @@ def load_torch(
 ) -> Program:
     """The level1 program of a PyTorch model, for inference.
 
-    `example_inputs`: the arguments of `forward`, whose shapes, dtypes and Python values the program is compiled for: a
-    tensor or array, a tuple with one entry per positional argument, or a mapping by names of parameters; entries may be
-    nested. An ExportedProgram has its own; one with symbolic sizes takes example inputs, or `shapes` by name of the
-    input, to fix them. `max_trips`: bound of loops whose end depends on values.
-
     A module is traced as if in eval mode and left as it was: training flags, parameters and buffers. Parameters are
     read by value, whatever their strides. Inputs are named as in the graph, outputs by dict key or position ("out0",
     "boxes.1"). Buffers that the forward changes become state, inputs that it changes are written back
     (`Program.calling`), and so is the structure of arguments and results.
 
-    Raises CuvilError when torch can't trace the module (with the user's line and torch's reason) and Unsupported with
-    every kind of op, dtype or use that level1 hasn't.
+    Args:
+        example_inputs: the arguments of `forward`, whose shapes, dtypes and Python values the program is compiled
+            for: a tensor or array, a tuple with one entry per positional argument, or a mapping by names of
+            parameters; entries may be nested. An ExportedProgram has its own; one with symbolic sizes takes them to
+            fix these sizes.
+        shapes: of an ExportedProgram with symbolic sizes, by name of the input, to fix them.
+        max_trips: bound of loops whose end depends on values.
+
+    Raises CuvilError when torch can't trace the module (with the user's line and torch's reason) and Unsupported
+    with every kind of op, dtype or use that level1 hasn't.
     """
     custom.enter()
     forward: Callable[..., Any] | None = None

@@ -55,9 +55,15 @@ def open_torch(
     name: str | None = None,
     max_trips: int | None = None,
 ) -> OpenModel:
-    """`shapes`: by name or position of an argument (nested ones: names joined by "_"), every extent or the open ones
-    by axis. The shapes of an ExportedProgram are its own; `shapes` may give its dimensions other names and narrower
-    bounds. Raises CuvilError."""
+    """A model with open shapes.
+
+    Args:
+        shapes: by name or position of an argument (nested ones: names joined by "_"), every extent or the open ones
+            by axis. The shapes of an ExportedProgram are its own; `shapes` may give its dimensions other names and
+            narrower bounds.
+
+    Raises CuvilError.
+    """
     if isinstance(module, ExportedProgram):
         return _open_exported(module, shapes, constraints, name, max_trips)
     if example_inputs is None:

@@ -38,8 +38,13 @@ Fold = Callable[[Any, Sequence[Any]], Any]  # computes what depends on no input
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """`full` (…, n, …): all rows, along `axis`, of which those count where `mask`, bool (n,), is true; `loc`: where
-    they were selected."""
+    """Elements that a computed mask selects: all are held, with the mask beside them.
+
+    Attributes:
+        full: (…, n, …), all rows along `axis`.
+        mask: bool (n,), true where a row counts.
+        loc: where they were selected.
+    """
 
     full: Value
     mask: SSAValue
@@ -48,7 +53,7 @@ class Packed:
 
 
 def packed_in(values: Any) -> list[Packed]:
-    """All in arguments, which may be nested."""
+    """All Packed in arguments, which may be nested."""
     return list(_packed_in(values))
 
 
@@ -70,7 +75,7 @@ def unpacked(values: Any, use: Callable[[Packed], Any] = lambda p: p.full) -> An
 
 
 def is_mask(e: AtenEmitter, value: Any) -> bool:
-    """Whether an index is a mask that is computed."""
+    """Whether an index is a mask whose values only a run knows."""
     if isinstance(value, Packed):
         return e.type(value.full).dtype == "bool"
     return isinstance(value, SSAValue) and e.type(value).dtype == "bool"
@@ -86,7 +91,7 @@ def with_masks(e: AtenEmitter, label: str, args: list[Any], made: Any) -> list[A
 
 
 def selects(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
-    """Whether a node selects by a computed mask."""
+    """Whether a node selects elements by a mask whose values only a run knows."""
     if label in _SELECTS:
         return isinstance(args[label not in _POSITIONS], SSAValue | Packed)
     return label == INDEX and any(is_mask(e, i) for i in args[1])

@@ -34,8 +34,11 @@ def static(
 ) -> ExportedProgram:
     """`exported` with static extents and no arithmetic on them left.
 
-    `number`: the value of an extent of an input (SymInt or int); `weights`: instead of the program's own state, by
-    name; `extents`: what the extents of a fake tensor of `exported` are called, which its static twin then says too.
+    Args:
+        number: gives the value of an extent of an input (SymInt or int).
+        weights: by name, instead of the program's own state.
+        extents: what the extents of a fake tensor of `exported` are called; its static twin then says so, too.
+
     Raises CuvilError that names the layer where the sizes don't fit.
     """
     graph = torch.fx.Graph()

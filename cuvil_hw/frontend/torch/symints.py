@@ -27,7 +27,7 @@ _MOD = tuple(getattr(torch_sympy, n) for n in ("Mod", "PythonMod") if hasattr(to
 
 
 class Unfollowed(Exception):
-    """A sympy expression that ours can't say."""
+    """A sympy expression has no form as one of ours (extent/polynomial.py)."""
 
 
 def symint(value: Any) -> Any:

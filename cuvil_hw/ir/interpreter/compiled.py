@@ -41,8 +41,14 @@ THREAD: Mapping[type[Operation], str] = {
 
 @dataclass(slots=True)
 class Compiled:
-    """`run(*arguments, thread, block, threads, blocks, shared)`: memories as lists, streams as Stream; a generator
-    where `waits`. `shared`: memories of a block, by number. `ops`: by line of `text`."""
+    """A level2 function as a Python function.
+
+    Attributes:
+        run: `run(*arguments, thread, block, threads, blocks, shared)`, with memories as lists and streams as Stream;
+            a generator where `waits`.
+        shared: memories of a block, by number.
+        ops: the op that each line of `text` stands for.
+    """
 
     function: func.FuncOp
     text: str

@@ -47,7 +47,7 @@ from cuvil_hw.render.c.values import NamedMemory
 
 @dataclass
 class Function(MemoryTexts):
-    """`text` walks the function once. `streams`: names of those that are declared at file scope."""
+    """Renders one function. `text` may be called once. `streams`: names of streams that are declared at file scope."""
 
     calls_begun: bool = False
     streams: Mapping[SSAValue, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, func.CallOp)
 
 
 def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list[SSAValue]:
-    """Memories that an op itself writes."""
+    """The memories that an op writes itself, not those of ops inside it."""
     match op:
         case memref.StoreOp():
             return [op.memref]

@@ -48,33 +48,56 @@ C_MATH: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Lang:
-    """Everything that the walker needs to know of a language. Templates are str.format strings.
+    """Everything that the walker needs to know of a language.
 
-    `types`: of variables, by the dtype that fills its container (`dtypes.spellings`); `arbitrary` and
-    `arbitrary_unsigned`: types of any width whose operators widen, "" when there are only native types; `cast`: {type},
-    {x}; `cast_calls`: the cast is written like a call, so its operand needs no parentheses of its own;
-    `linkage`: what a function definition starts with, by `cuvil.role`; `pointer`: a memory parameter ({const}, {type},
-    {name}, {size}); `word`: the type of a stream word ({type}, {lanes}), "" for plain arrays; `stream_*`: streams;
-    `axis_*`: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}); `port`: a
-    line per port of a design; `spaces`: how a memory of a space ("shared") is declared, by value of `cuvil.space`;
-    `barrier`: statement at which all threads of a block meet; `calls`: ops of one machine, by op name ({0}, {1}, … are
-    operands, {dim} a dimension); `word_load`: four bytes from {0} on, as a word; `copy`: runs of elements
-    ({target}, {source}, {bytes}, {source_space}, {target_space}, {several}), where `copy_segments` ({source_stride},
-    {target_stride} in bytes, {more} runs) says that there are several and `copy_spaces` how spaces are called;
-    `wrap`: signed overflow is undefined, so what may wrap is computed unsigned; `bind`: how a memory ({name}) is
-    placed, by value of `cuvil.bind` ({kind} of memory); `pipeline` ({ii}), `unroll`: first line of a loop's body;
-    `lanes`: line before an unrolled loop of at least `vector_lanes` steps; `partition`, `reshape` ({name}, {dim}
-    from 1); `independent`: accesses of different iterations never meet, said once, or before each loop (`apart`);
-    `distance`, `apart_steps`: likewise, they meet after {steps} iterations; `axis_float`: a float {type} at a port;
-    `global_stream`: streams ({word}, {name}, {depth}, {words} of one sample) are declared at file scope and
-    processes have no parameter for them; `word_type` defines the type of a word ({word}, {type}, {lanes}), whose
-    lanes lie behind `word_lanes`; `hints_first`: `pipeline` and `unroll` stand before the loop; `placed`: what
-    stands before a declaration, by value of `cuvil.bind`; `first_param`: a parameter more, by role; `wide_suffix`:
-    of 64-bit literals; `vectors`: definition of a type of several lanes ({name}, {type}, {bytes}) and of its twin for
-    memory, {name}u, which lies as its lanes do ({lane} bytes), "" without such types; `table`: start of a constant
-    table ({type}, {name}); `dataflow`: first line, line before the calls, a call ({name}, {call}), line after; `math`:
-    function names, and `math_f32` ({name}) how their float twin is called; `bitcast`: the bits of {x} as {type}, ""
-    where a union does it. A template that is "" prints nothing.
+    Templates are str.format strings; the names in braces are what they may use. A template that is "" prints
+    nothing.
+
+    Types and expressions:
+        types: of variables, by the dtype that fills its container (`dtypes.spellings`).
+        arbitrary, arbitrary_unsigned: types of any width whose operators widen; "" where there are only native
+            types.
+        cast: {type}, {x}. `cast_calls`: it is written like a call, so its operand needs no parentheses of its own.
+        bitcast: the bits of {x} as {type}; "" where a union does it.
+        math: names of functions; `math_f32` ({name}): how their float twin is called.
+        wide_suffix: of 64-bit literals.
+        wrap: signed overflow is undefined, so what may wrap is computed unsigned.
+        vectors: definition of a type of several lanes ({name}, {type}, {bytes}) and of its twin for memory, {name}u,
+            which lies as its lanes do ({lane} bytes); "" without such types.
+
+    Functions and memories:
+        linkage: what a function definition starts with, by `cuvil.role`.
+        first_param: a parameter more, by role.
+        pointer: a memory parameter ({const}, {type}, {name}, {size}).
+        table: start of a constant table ({type}, {name}).
+        spaces: how a memory of a space ("shared") is declared, by value of `cuvil.space`.
+        bind: how a memory ({name}) is placed, by value of `cuvil.bind` ({kind} of memory); `placed`: what stands
+            before its declaration, likewise.
+        partition, reshape: of a memory's dimension ({name}, {dim} from 1).
+
+    Loops:
+        pipeline ({ii}), unroll: first line of a loop's body; with `hints_first`, the line before the loop.
+        lanes: line before an unrolled loop of at least `vector_lanes` steps.
+        independent: accesses of different iterations never meet; said once, or before each loop (`apart`).
+        distance, apart_steps: likewise, they meet after {steps} iterations.
+
+    Streams and ports:
+        word: the type of a stream word ({type}, {lanes}); "" for plain arrays.
+        word_type: definition of that type ({word}, {type}, {lanes}), whose lanes lie behind `word_lanes`.
+        stream_*: streams. `global_stream` ({word}, {name}, {depth}, {words} of one sample): they are declared at
+            file scope, and processes have no parameter for them.
+        axis_*: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}).
+        axis_float: a float {type} at a port.
+        port: a line per port of a design.
+        dataflow: first line, line before the calls, a call ({name}, {call}), line after.
+
+    Threads and machines:
+        barrier: statement at which all threads of a block meet.
+        calls: ops of one machine, by op name ({0}, {1}, … are operands, {dim} a dimension).
+        word_load: four bytes from {0} on, as a word.
+        copy: runs of elements ({target}, {source}, {bytes}, {source_space}, {target_space}, {several}).
+        copy_segments: says that there are several runs ({source_stride}, {target_stride} in bytes, {more} runs).
+        copy_spaces: how spaces are called there.
     """
 
     name: str

@@ -19,7 +19,9 @@ from cuvil_hw.render.c.vectors import defined, in_memory
 
 @dataclass
 class MemoryTexts(ValueTexts):
-    """`apart`: lines that say, before each loop, which accesses never meet."""
+    """How memories of a function are declared and indexed. `apart`: lines to print before each loop, which say which
+    accesses never meet.
+    """
 
     apart: list[str] = field(default_factory=list)
 

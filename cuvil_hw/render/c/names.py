@@ -27,7 +27,7 @@ class Names:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Names made inside are free again afterwards."""
+        """Inside this context, new names are taken; at its end they are free again."""
         before = set(self._taken)
         yield
         self._taken = before

@@ -20,7 +20,9 @@ PRIMARY, UNARY, TIMES, PLUS, SHIFT, LESS, EQUAL, AND, XOR, OR, BOTH, EITHER, CHO
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """`kind`: "int" (native: C's promotions), "arbitrary" (operators widen), "bool", "float" or "vector"."""
+    """A type as C sees it. `kind`: "int" (native: C's promotions), "arbitrary" (operators widen), "bool", "float" or
+    "vector".
+    """
 
     kind: str
     bits: int
@@ -33,9 +35,15 @@ BOOL = CType("bool", 1, False)
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """An expression. `exact`: it has the value of the level2 value; else only modulo 2^bits of the level2 type, as C
-    computes in wider types. `reads`: names of the memories it loads from. `split`: operator and sides, for `x += y`.
-    `literal`: its value, for an integer literal."""
+    """An expression.
+
+    Attributes:
+        exact: it has the value of the level2 value; else only modulo 2^bits of the level2 type, as C computes in
+            wider types.
+        reads: names of the memories that it loads from.
+        split: operator and sides, for `x += y`.
+        literal: its value, for an integer literal.
+    """
 
     text: str
     prec: int

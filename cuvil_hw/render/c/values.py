@@ -32,8 +32,13 @@ class NamedMemory:
 
 @dataclass
 class ValueTexts:
-    """`codes`: texts that may be written many times; `pending`: expressions that wait for their only use; `variables`:
-    names of values that are assigned more than once."""
+    """The texts of one function's values.
+
+    Attributes:
+        codes: texts that may be written many times.
+        pending: expressions that wait for their only use.
+        variables: names of values that are assigned more than once.
+    """
 
     op: func.FuncOp
     lang: Lang

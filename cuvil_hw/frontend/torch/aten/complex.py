@@ -100,7 +100,7 @@ def _side(e: AtenEmitter, value: Any, side: int) -> Any:
 
 
 def pair(e: AtenEmitter, value: Operand) -> Pair:
-    """Any operand as a pair."""
+    """Any operand as a pair of real and imaginary part; a real one has zeros as the second."""
     if isinstance(value, Pair):
         return value
     if isinstance(value, torch.Tensor) and value.dtype in PARTS:

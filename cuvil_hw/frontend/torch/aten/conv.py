@@ -30,7 +30,9 @@ def convolved(
     dilations: Sequence[int],
     groups: int,
 ) -> Value:
-    """`pads` (begin…, end…). Integers are summed in i64, which holds their last bits, and wrap in their own type."""
+    """A convolution. `pads`: those at the begin of each spatial dimension, then those at the end. Integers are summed
+    in i64, which holds their last bits, and wrap in their own type.
+    """
     dtype = e.type(x).dtype
     acc = "" if dtypes.is_float(dtype) else "i64"
     op = Conv(tuple(strides), tuple(pads), tuple(dilations), groups, acc=acc)

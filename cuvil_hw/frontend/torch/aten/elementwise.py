@@ -61,7 +61,7 @@ def _enter_unary(target: str, op: Op) -> None:
 
 @converts("sign", "sgn")
 def sign(e: AtenEmitter, x: Value) -> Value:
-    """0 for NaN: torch subtracts two comparisons."""
+    """-1, 0 or 1; 0 for NaN, since torch subtracts two comparisons."""
     y = e.op(ew.Sign(), x)
     return e.op(ew.Where(), e.op(ew.IsNan(), x), e.splat(0, e.out), y) if dtypes.is_float(e.out.dtype) else y
 

@@ -64,14 +64,14 @@ def type_of_tensor(t: torch.Tensor) -> TensorType:
 
 
 def array_of(t: torch.Tensor) -> Any:
-    """A tensor in the container of its dtype."""
+    """The elements of a tensor, in the NumPy container of its dtype."""
     held = t.detach().cpu().contiguous()
     bits = held.dtype == torch.bfloat16  # which NumPy lacks
     return held.view(torch.int16).numpy().view(dtypes.BF16) if bits else held.numpy()
 
 
 def extents_of(t: torch.Tensor) -> tuple[int, ...]:
-    """Raises Refused for dynamic ones."""
+    """The shape of a tensor; open dimensions are Size. Raises Refused where an extent depends on values."""
     extents = tuple(getattr(t, "extents", t.shape))
     if any(map(from_data, extents)):
         raise Refused(
@@ -91,15 +91,19 @@ PACKED = (
 
 
 def from_data(extent: Any) -> bool:
-    """Whether values decide an extent."""
+    """Whether an extent depends on values that only a run knows."""
     return isinstance(extent, torch.SymInt) and bool(free_unbacked_symbols(extent))
 
 
 @dataclass
 class AtenEmitter:
-    """Appends the ops of the node at hand: `loc` is its place in the user's model, `results` the types of its results.
+    """Appends the ops of one node of the graph.
 
-    `emitted`: constants that are in the IR already; `labels`: names of parameters and buffers. Both by id of a tensor.
+    Attributes:
+        loc: the node's place in the user's model.
+        results: types of the node's results.
+        emitted: constants that are in the IR already, by id of the tensor.
+        labels: names of parameters and buffers, by id of the tensor.
     """
 
     builder: Builder

@@ -18,7 +18,9 @@ TRUTH: dict[str, type[Any]] = {"any": rd.ReduceMax, "all": rd.ReduceMin}
 
 
 def reduced(e: AtenEmitter, op: type[Any], x: Value, dims: Any, keepdim: bool = False, **attributes: Any) -> Value:
-    """`op` over `dims` (None or []: all); a 0-d tensor is reduced as one of one element."""
+    """A reduction `op` over `dims` (None or []: all dimensions). A tensor without dimensions is reduced as one with a
+    single element.
+    """
     rank = len(e.shape(x))
     if rank == 0:
         return e.reshape(e.op(op((0,), **attributes), e.reshape(x, (1,))), ())

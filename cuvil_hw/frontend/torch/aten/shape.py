@@ -157,7 +157,7 @@ def new_full(e: AtenEmitter, _: Value, size: Any, value: float, *__: Any) -> Val
 
 @converts("empty_like", "new_empty", "new_empty_strided")
 def uninitialised(e: AtenEmitter, *_: Any) -> Value:
-    """Zeros, so that a build is reproducible."""
+    """What torch leaves uninitialised is zero, so that a build is reproducible."""
     return e.splat(0, e.out)
 
 
