@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.contract import calling, canonical, registry, signature
-from cuvil_hw.contract.device import Array, DeviceProgram, Loaded, Port
-from cuvil_hw.contract.record import seal
+from cuvil_hw.contract.device import Array, Loaded, Port
 from cuvil_hw.contract.timing import CYCLES, Timing, timing_of
-from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError, InputError
+from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
@@ -28,7 +25,6 @@ from cuvil_hw.runtime import evaluation, forks
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.bundle import ACCELERATED
 from cuvil_hw.runtime.evaluation import Evaluation
-from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
 from cuvil_hw.runtime.inputs import (
     as_array,
     bind,
@@ -40,13 +36,7 @@ from cuvil_hw.runtime.inputs import (
     write_back,
 )
 from cuvil_hw.runtime.opened import Opened
-from cuvil_hw.types import TensorType
-
-if TYPE_CHECKING:
-    pass
-
-# What reading settings of another shape raises. Only the adapter knows the shape of "profile" and "info".
-_NOT_WHAT_IT_WROTE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+from cuvil_hw.runtime.parts import calling_of, host_programs, load_on_device, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +94,8 @@ class Executable:
         self.artifact = artifact
         self.interface = interface if interface is not None else artifact.manifest.interface
         constants = artifact.constants()
-        self._prologue, self._epilogue = _prepare(artifact, constants)
-        self._calling, self._initial = _calling(artifact, constants)
+        self._prologue, self._epilogue = host_programs(artifact, constants)
+        self._calling, self._initial = calling_of(artifact, constants)
         self._kept = dict(self._initial)
         self._closed = False
         # What was quantized: set by the compiler, not stored in artifacts.
@@ -302,7 +292,7 @@ class Executable:
 
     def __repr__(self) -> str:
         manifest = self.artifact.manifest
-        ins, outs = (", ".join(f"{p.name}: {_type(p)}" for p in ports) for ports in (self.inputs, self.outputs))
+        ins, outs = (", ".join(f"{p.name}: {type_of(p)}" for p in ports) for ports in (self.inputs, self.outputs))
         return visible(f"<Executable {self.name} for {manifest.adapter} ({self.interface}): ({ins}) -> ({outs})>")
 
     def _repr_html_(self) -> str:
@@ -370,7 +360,7 @@ class Executable:
     def _open(self) -> Opened:
         with self._opening:
             if self._opened is None and not self._closed:
-                opened = Opened(self.name, lambda folder: _load(self.artifact, self.interface, folder))
+                opened = Opened(self.name, lambda folder: load_on_device(self.artifact, self.interface, folder))
                 # Not bound to self: runs when the executable is collected. Opened itself sees to the process's end.
                 weakref.finalize(self, opened.close).atexit = False
                 self._opened = opened
@@ -379,67 +369,3 @@ class Executable:
                     self._opened.close()
                 raise DeviceError(f"{self.name}: is closed; load it again with cuvil.load")
             return self._opened
-
-
-def _calling(artifact: Artifact, constants: Mapping[str, Array]) -> tuple[calling.Calling, dict[str, Array]]:
-    """What to do around calls (state, guards, writes), and the initial state. Raises ArtifactError."""
-    manifest = artifact.manifest
-    try:
-        calling.check(manifest.calling, manifest.inputs, manifest.outputs, constants)
-    except _NOT_WHAT_IT_WROTE as e:
-        raise ArtifactError(f"{manifest.model}: calling: {e}; compile it again") from e
-    return manifest.calling, calling.initial(manifest.calling, manifest.inputs, constants)
-
-
-def _prepare(artifact: Artifact, stored: Mapping[str, Array]) -> tuple[Prepared, Prepared]:
-    manifest = artifact.manifest
-    host = (manifest.prologue, manifest.epilogue)
-    named = {name for program in host for step in program.steps for name in step.inputs}
-    named.update(name for program in host for name in program.outputs)
-    constants = {name: array for name, array in stored.items() if name in named}
-    try:
-        before = prepare(manifest.prologue, _types(manifest.prologue, manifest.inputs), constants)
-        _same("prologue", before, manifest.device_inputs)
-        known = {name: t for name, t in before.types.items() if name not in constants}
-        after = prepare(manifest.epilogue, known | _types(manifest.epilogue, manifest.device_outputs), constants)
-        _same("epilogue", after, manifest.outputs)
-    except (CuvilError, *_NOT_WHAT_IT_WROTE) as e:
-        raise ArtifactError(f"{manifest.model}: {e}; compile it again with this version of cuvil-hw") from e
-    return before, after
-
-
-def _types(program: HostProgram, ports: Sequence[Port]) -> dict[str, TensorType]:
-    if len(program.inputs) != len(ports) or len(set(program.inputs)) != len(ports):
-        raise CuvilError(f"host program names {len(set(program.inputs))} inputs, it gets {len(ports)}")
-    return {name: _type(port) for name, port in zip(program.inputs, ports, strict=True)}
-
-
-def _type(port: Port) -> TensorType:
-    return TensorType(port.shape, port.dtype)
-
-
-def _same(what: str, prepared: Prepared, ports: Sequence[Port]) -> None:
-    made, wanted = prepared.output_types(), tuple(map(_type, ports))
-    if made != wanted:
-        shown = [", ".join(map(str, types)) for types in (made, wanted)]
-        raise CuvilError(f"{what} hands on ({shown[0]}), but ({shown[1]}) is declared")
-
-
-def _load(artifact: Artifact, interface: str, folder: Path) -> Loaded:
-    manifest = artifact.manifest
-    here = {"machine": platform.machine(), "system": platform.system().lower()}
-    for key, value in here.items() if interface == "hw" else ():
-        if manifest.abi.get(key, value) != value:
-            built = manifest.abi[key]
-            raise ArtifactError(f"{manifest.model}: was compiled for {key} {built}, this is {value}; recompile for it")
-    try:
-        device = registry.open_device(manifest.adapter, manifest.profile, interface)
-        container.extract(artifact, folder)
-        ins, outs = manifest.device_inputs, manifest.device_outputs
-        sealed = seal(manifest.info, ins, outs)
-        program = DeviceProgram(manifest.model, folder, ins, outs, manifest.info, artifact.constants(), sealed)
-        with registry.blaming(registry.DEVICES, manifest.adapter):
-            return device.load(program)
-    except _NOT_WHAT_IT_WROTE as e:
-        where = f"{manifest.model}: adapter {manifest.adapter} can't read its own part of the manifest"
-        raise ArtifactError(f"{where}: {type(e).__name__}: {e}; compile the model again") from e

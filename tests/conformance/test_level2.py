@@ -139,7 +139,7 @@ def test_bfloat16_runs_as_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         program = cuvil.compile(model, "cpu", x[:1])
     with program:
         wanted = program(x)
-    monkeypatch.setattr(executable, "_load", lambda artifact, interface, folder: made[-1])
+    monkeypatch.setattr(executable, "load_on_device", lambda artifact, interface, folder: made[-1])
     with cuvil.Executable(program.artifact) as one:
         got = one(x)
     assert torch.equal(torch.as_tensor(got).view(torch.int16), torch.as_tensor(wanted).view(torch.int16))
