@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, opt, run, targets, timing
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, targets, timing
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -27,6 +27,8 @@ Examples:
   cuvil run model.cuvil --input x.npy
 
   cuvil test model.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7
+
+  cuvil hil model.cuvil --rig rig.yaml --junit out.xml
 
   cuvil report model.cuvil --html report.html
 
@@ -63,6 +65,7 @@ app.command("compile")(compile_command.compile_model)
 app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("test")(gate.gate)
+app.command("hil")(hil.hardware)
 app.command("report")(report_command.show_report)
 app.command("timing")(timing.show_timing)
 app.command("opt")(opt.run_passes)

@@ -20,23 +20,24 @@ def golden(core: Program) -> Golden:
 
     Inputs that the program refuses, such as an index outside its table, are replaced by zeros.
     """
-    return Golden(lambda: _drawn(core))
+    return Golden(lambda: drawn(core, SAMPLES))
 
 
-def _drawn(core: Program) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def drawn(program: Program, samples: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Inputs (samples, *shape), drawn as `golden` says, and the outputs that NumPy computes from them."""
     draw = np.random.default_rng(0)
-    inputs = [_draw(draw, kind) for _, kind in core.inputs]
+    inputs = [_draw(draw, kind, samples) for _, kind in program.inputs]
     try:
-        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(SAMPLES)]
+        runs = [evaluate(program, [stack[i] for stack in inputs]) for i in range(samples)]
     except CuvilError:
         inputs = [np.zeros_like(stack) for stack in inputs]
-        runs = [evaluate(core, [stack[i] for stack in inputs]) for i in range(SAMPLES)]
+        runs = [evaluate(program, [stack[i] for stack in inputs]) for i in range(samples)]
     return tuple(inputs), tuple(np.stack(results) for results in zip(*runs, strict=True))
 
 
-def _draw(draw: np.random.Generator, kind: TensorType) -> Array:
+def _draw(draw: np.random.Generator, kind: TensorType, samples: int) -> Array:
     if dtypes.is_float(kind.dtype):
-        return dtypes.convert(draw.normal(size=(SAMPLES, *kind.shape)), kind.dtype)
+        return dtypes.convert(draw.normal(size=(samples, *kind.shape)), kind.dtype)
     low, high = dtypes.int_range(kind.dtype)
-    drawn = draw.integers(low, high, (SAMPLES, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True)
+    drawn = draw.integers(low, high, (samples, *kind.shape), np.uint64 if high >= 1 << 63 else np.int64, endpoint=True)
     return drawn.astype(dtypes.to_numpy(kind.dtype))

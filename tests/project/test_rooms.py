@@ -30,6 +30,7 @@ ROOMS = (
     "compile",
     "api",
     "entry",  # what users call beside compile
+    "rig",  # boards under test
     "cli",
 )
 RANK = {room: rank for rank, line in enumerate(ROOMS) for room in line.split()}
@@ -38,6 +39,7 @@ INSIDE = {
     "cli": "start-up: `cuvil --help` needs no compiler (0.1 s instead of 1 s)",
     "frontend/__init__.py": "optional packages: a front end needs its framework",
     "entry/decorator.py": "optional package: torch, for functions",
+    "rig/pytest_plugin.py": "start-up: every pytest of an environment loads it",
 }
 
 
