@@ -219,10 +219,12 @@ def test_hls_pragmas_streams_and_dataflow() -> None:
     assert "cuvil::saturate<ap_int<4>, 7>(" in text
 
 
-def test_pragmas_mean_nothing_in_c() -> None:
+@pytest.mark.parametrize(("unroll", "pragmas"), [(False, []), (True, ["#pragma GCC unroll 16"])])
+def test_a_pipeline_means_nothing_in_c(unroll: bool, pragmas: list[str]) -> None:
     e, (y,) = emitter(vector(i32, 4))
-    e.loop(4, "i", lambda i, _: e.store(e.const(1, "i32"), y, i), pipeline=1, unroll=True)
-    assert "#pragma" not in render_functions(kernel(e.block), C99)
+    e.loop(4, "i", lambda i, _: e.store(e.const(1, "i32"), y, i), pipeline=1, unroll=unroll)
+    lines = render_functions(kernel(e.block), C99).splitlines()
+    assert [line.strip() for line in lines if "#pragma" in line] == pragmas
     streaming = kernel(Block(arg_types=[level2.stream_type(i8, 1)]))
     with pytest.raises(CuvilError, match="C99 has no streams"):
         render_functions(streaming, C99)
