@@ -10,7 +10,7 @@ from cuvil_hw.adapters.base import Adapter
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.ops.integer import Dequantize, Quantize, Rescale
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.target.schemes import Int8, NarrowFloat, Scheme, parse_precision

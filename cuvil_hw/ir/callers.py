@@ -8,7 +8,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Reshape, Slice, Transpose
 
 # The indices that are taken along each axis, first to last.

@@ -25,9 +25,9 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.callers import Region, callers_elements, whole
 from cuvil_hw.ops import base
-from cuvil_hw.ops.binary import LogicalAnd, LogicalOr, Where
 from cuvil_hw.ops.elementwise import LogicalNot
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
+from cuvil_hw.ops.logic import LogicalAnd, LogicalOr, Where
 from cuvil_hw.ops.shape import BroadcastTo, Gather
 from cuvil_hw.types import TensorType
 

@@ -2,35 +2,11 @@
 
 from cuvil_hw.ops.activation import Elu, Gelu, HardSigmoid, HardSwish, LeakyRelu, Mish, Selu, Silu, Softplus
 from cuvil_hw.ops.base import Op, ShapeError, registry
-from cuvil_hw.ops.binary import (
-    Add,
-    BitwiseAnd,
-    BitwiseOr,
-    BitwiseXor,
-    Div,
-    Equal,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    LogicalOr,
-    LogicalXor,
-    Maximum,
-    Minimum,
-    Mod,
-    Mul,
-    Pow,
-    ShiftLeft,
-    ShiftRight,
-    Sub,
-    Where,
-)
+from cuvil_hw.ops.binary import Add, Div, Maximum, Minimum, Mod, Mul, Pow, Sub
+from cuvil_hw.ops.cast import Bitcast, Cast
 from cuvil_hw.ops.elementwise import (
     Abs,
-    Bitcast,
     BitwiseNot,
-    Cast,
     Ceil,
     Clamp,
     Cos,
@@ -52,8 +28,25 @@ from cuvil_hw.ops.elementwise import (
 )
 from cuvil_hw.ops.index import GatherElements, GatherND, ScatterElements, ScatterND
 from cuvil_hw.ops.integer import Dequantize, Lut, Quantize, Rescale
-from cuvil_hw.ops.nn import AvgPool, Conv, Linear, MaxPool, SumPool
+from cuvil_hw.ops.logic import (
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
+    Equal,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    ShiftLeft,
+    ShiftRight,
+    Where,
+)
+from cuvil_hw.ops.nn import Conv, Linear
 from cuvil_hw.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
+from cuvil_hw.ops.pool import AvgPool, MaxPool, SumPool
 from cuvil_hw.ops.reduce import (
     ArgMax,
     ArgMin,

@@ -1,4 +1,4 @@
-"""Elementwise operations with several operands, all of one shape (broadcasts are ops of their own) and dtype."""
+"""Arithmetic with two operands of one shape (broadcasts are ops of their own) and dtype, elementwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cuvil_hw.types import TensorType
 
 
 @dataclass(frozen=True)
-class _Binary(Op):
+class BinaryOp(Op):
     """Two operands of one type; the result has it too, unless `result_dtype` says otherwise."""
 
     elementwise: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class _Binary(Op):
 
 
 @dataclass(frozen=True)
-class _Ring(_Binary):
+class _Ring(BinaryOp):
     """Sum, difference, product. Integers of 8, 16, 32 or 64 bits wrap. If `acc` is set, integers of any width give
     results of that integer type; interval analysis has made it wide enough (`evaluate` raises OverflowError if it
     isn't)."""
@@ -136,7 +136,7 @@ class Mul(_Ring):
 
 
 @dataclass(frozen=True)
-class Div(_Binary):
+class Div(BinaryOp):
     """a / b. Floats: IEEE. Integers: towards zero; x / 0 = 0, lowest / -1 = lowest."""
 
     mnemonic, takes = "div", "wrapping"
@@ -174,7 +174,7 @@ def guarded(op: str, a: Expr, b: Expr, by_minus_one: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Mod(_Binary):
+class Mod(BinaryOp):
     """Remainder of a / b. `fmod`: with the sign of a (C, quotient towards zero); else with the sign of b (Python,
     quotient towards -infinity). Floats: NaN for b = 0 or infinite a. Integers: 0 for b = 0."""
 
@@ -199,7 +199,7 @@ class Mod(_Binary):
 
 
 @dataclass(frozen=True)
-class Pow(_Binary):
+class Pow(BinaryOp):
     """a^b, floats, as C's pow: x^0 = 1 and 1^x = 1 even for NaN; NaN for a negative base with a broken exponent."""
 
     mnemonic, takes = "pow", "float"
@@ -212,7 +212,7 @@ class Pow(_Binary):
 
 
 @dataclass(frozen=True)
-class Minimum(_Binary):
+class Minimum(BinaryOp):
     """The smaller; NaN if either is NaN."""
 
     mnemonic, monotone = "minimum", "all"
@@ -230,7 +230,7 @@ class Minimum(_Binary):
 
 
 @dataclass(frozen=True)
-class Maximum(_Binary):
+class Maximum(BinaryOp):
     """The larger; NaN if either is NaN."""
 
     mnemonic, monotone = "maximum", "all"
@@ -245,183 +245,3 @@ class Maximum(_Binary):
     def value_range(self, types: Sequence[TensorType], ranges: Sequence[Interval]) -> Interval:
         a, b = ranges
         return Interval(max(a.lo, b.lo), max(a.hi, b.hi))
-
-
-@dataclass(frozen=True)
-class _Same(_Binary):
-    """Ops without arithmetic, for which f16 need not be converted to f32: comparisons (to bool), logic, bits."""
-
-    operator: ClassVar[str]
-
-    def evaluate(self, a: Array, b: Array) -> Array:
-        return np.asarray(on_arrays(self.operator)(a, b))
-
-    def compute(self, a: Tensor, b: Tensor) -> Tensor:
-        return Tensor(self.infer(a.type, b.type), lambda *i: binary(self.operator, a[i], b[i]))
-
-
-@dataclass(frozen=True)
-class _Comparison(_Same):
-    """Comparisons with NaN are false."""
-
-    def result_dtype(self, dtype: str) -> str:
-        return "bool"
-
-
-@dataclass(frozen=True)
-class Equal(_Comparison):
-    """a = b; also on bool; false for NaN."""
-
-    mnemonic = "equal"
-    operator = "eq"
-
-    def check(self, dtype: str) -> None:
-        if dtype != "bool":
-            check_dtype(self, self.takes, dtype)
-
-
-@dataclass(frozen=True)
-class Less(_Comparison):
-    """a < b."""
-
-    mnemonic = "less"
-    operator = "lt"
-
-
-@dataclass(frozen=True)
-class LessEqual(_Comparison):
-    """a ≤ b."""
-
-    mnemonic = "less_equal"
-    operator = "le"
-
-
-@dataclass(frozen=True)
-class Greater(_Comparison):
-    """a > b."""
-
-    mnemonic = "greater"
-    operator = "gt"
-
-
-@dataclass(frozen=True)
-class GreaterEqual(_Comparison):
-    """a ≥ b."""
-
-    mnemonic = "greater_equal"
-    operator = "ge"
-
-
-@dataclass(frozen=True)
-class LogicalAnd(_Same):
-    """Both, on bool."""
-
-    mnemonic, takes = "logical_and", "bool"
-    operator = "and"
-
-
-@dataclass(frozen=True)
-class LogicalOr(_Same):
-    """Either, on bool."""
-
-    mnemonic, takes = "logical_or", "bool"
-    operator = "or"
-
-
-@dataclass(frozen=True)
-class LogicalXor(_Same):
-    """One but not both, on bool."""
-
-    mnemonic, takes = "logical_xor", "bool"
-    operator = "xor"
-
-
-@dataclass(frozen=True)
-class BitwiseAnd(_Same):
-    """And of each bit, on integers."""
-
-    mnemonic, takes = "bitwise_and", "int"
-    operator = "and"
-
-
-@dataclass(frozen=True)
-class BitwiseOr(_Same):
-    """Or of each bit, on integers."""
-
-    mnemonic, takes = "bitwise_or", "int"
-    operator = "or"
-
-
-@dataclass(frozen=True)
-class BitwiseXor(_Same):
-    """Exclusive or of each bit, on integers."""
-
-    mnemonic, takes = "bitwise_xor", "int"
-    operator = "xor"
-
-
-@dataclass(frozen=True)
-class _Shift(_Binary):
-    """Shift of integers of 8, 16, 32 or 64 bits by b ≥ 0 bits. b ≥ the width gives 0 (or the sign). A negative b counts
-    as the unsigned number with the same bits."""
-
-    left: ClassVar[bool]
-
-    def check(self, dtype: str) -> None:
-        check_dtype(self, "int", dtype)
-        check_dtype(self, "wrapping", dtype)
-
-    def evaluate(self, a: Array, b: Array) -> Array:
-        bits = 8 * a.dtype.itemsize
-        far = (b < 0) | (b >= bits)
-        near = np.where(far, b.dtype.type(0), b)
-        gone = np.where(a < 0, a.dtype.type(-1), a.dtype.type(0)) if a.dtype.kind == "i" and not self.left else 0
-        shifted = np.left_shift(a, near) if self.left else np.right_shift(a, near)
-        return np.asarray(np.where(far, gone, shifted), a.dtype)
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        width = dtypes.int_width(a.dtype)
-        assert width is not None
-        zero = const(0, a.dtype)
-        far = binary("ge", b, width[1])
-        gone: Expr = zero
-        if width[0]:
-            far = binary("or", binary("lt", b, zero), far)
-            gone = zero if self.left else select(binary("lt", a, zero), const(-1, a.dtype), zero)
-        return select(far, gone, binary("shl" if self.left else "shr", a, select(far, zero, b)))
-
-
-@dataclass(frozen=True)
-class ShiftLeft(_Shift):
-    """a · 2^b, wrapping."""
-
-    mnemonic, left = "shift_left", True
-
-
-@dataclass(frozen=True)
-class ShiftRight(_Shift):
-    """⌊a / 2^b⌋."""
-
-    mnemonic, left = "shift_right", False
-
-
-@dataclass(frozen=True)
-class Where(Op):
-    """a where cond, else b; cond is bool, a and b have any one dtype. All of one shape."""
-
-    mnemonic: ClassVar[str] = "where"
-    elementwise: ClassVar[bool] = True
-    by_bits: ClassVar[bool] = True
-    scales_scores = True
-
-    def infer(self, cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
-        check_dtype(self, "bool", cond.dtype)
-        self.want(a.dtype == b.dtype, f"dtypes differ: {a} and {b}; insert cast")
-        self.want(cond.shape == a.shape == b.shape, f"shapes differ: {cond}, {a} and {b}; insert broadcast_to")
-        return a
-
-    def evaluate(self, cond: Array, a: Array, b: Array) -> Array:
-        return np.where(cond, a, b)
-
-    def compute(self, cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return Tensor(self.infer(cond.type, a.type, b.type), lambda *i: select(cond[i], a[i], b[i]))

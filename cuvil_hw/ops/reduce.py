@@ -28,9 +28,11 @@ from cuvil_hw.expr.nodes import (
 from cuvil_hw.extent.size import broadcast
 from cuvil_hw.ops.base import Array, Emit, Op, container
 from cuvil_hw.ops.binary import Div, Sub
-from cuvil_hw.ops.elementwise import Cast, Exp, Log, check_dtype, work_dtype, working, wraps
+from cuvil_hw.ops.cast import Cast
+from cuvil_hw.ops.elementwise import Exp, Log, check_dtype, work_dtype, working, wraps
 from cuvil_hw.ops.interval import Interval, window_bounds
-from cuvil_hw.ops.nn import checked, contract, largest, lowest, product, result_dtype
+from cuvil_hw.ops.nn import checked, contract, largest, product, result_dtype
+from cuvil_hw.ops.pool import lowest
 from cuvil_hw.ops.shape import BroadcastTo
 from cuvil_hw.types import TensorType
 

@@ -28,7 +28,8 @@ from cuvil_hw.expr.nodes import (
 )
 from cuvil_hw.ops.base import Array, Op
 from cuvil_hw.ops.elementwise import check_dtype, work_dtype, working
-from cuvil_hw.ops.nn import MaxPool, _Window, positions, taps
+from cuvil_hw.ops.nn import WindowOp, positions, taps
+from cuvil_hw.ops.pool import MaxPool
 from cuvil_hw.types import TensorType
 
 
@@ -122,7 +123,7 @@ class ConvTranspose(Op):
 
 
 @dataclass(frozen=True)
-class MaxPoolPositions(_Window):
+class MaxPoolPositions(WindowOp):
     """Where in x (flat, row-major, over all dimensions; i64) MaxPool finds its result: the first of equals, or the
     first NaN. `column_major`: positions count the spatial dimensions with the first one fastest."""
 

@@ -15,7 +15,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Op, ShapeError
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.ops.interval import Interval
 from cuvil_hw.ops.nn import Conv, Linear
 from cuvil_hw.ops.reduce import MatMul

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import Op, decompose
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.passes.edit import insert, replace, walk
 from cuvil_hw.types import TensorType
 

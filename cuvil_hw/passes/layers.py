@@ -20,7 +20,8 @@ from cuvil_hw.ops.base import Array
 from cuvil_hw.ops.binary import Add, Mul
 from cuvil_hw.ops.integer import Dequantize
 from cuvil_hw.ops.interval import Interval, window_bounds
-from cuvil_hw.ops.nn import AvgPool, Conv, Linear, SumPool
+from cuvil_hw.ops.nn import Conv, Linear
+from cuvil_hw.ops.pool import AvgPool, SumPool
 from cuvil_hw.ops.reduce import MatMul, ReduceMean, ReduceSum
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
 from cuvil_hw.passes.edit import const_array, insert, replace, static_array

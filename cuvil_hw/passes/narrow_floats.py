@@ -17,7 +17,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops import base
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.passes import dce
 from cuvil_hw.passes.edit import Inserter, const_array, insert, walk
 

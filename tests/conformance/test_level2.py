@@ -21,7 +21,7 @@ from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.annotations import Pipeline
 from cuvil_hw.ir.program import Builder, evaluate, parse
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.runtime import executable
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.target.profile import load_profile

@@ -23,7 +23,8 @@ from cuvil_hw.contract.device import Array, DeviceProgram, Port
 from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.integer import Dequantize, Quantize
-from cuvil_hw.ops.nn import Linear, MaxPool
+from cuvil_hw.ops.nn import Linear
+from cuvil_hw.ops.pool import MaxPool
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact, assemble
 from cuvil_hw.runtime.executable import Executable

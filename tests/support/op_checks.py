@@ -12,7 +12,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.expr.nodes import placeholder
 from cuvil_hw.ir import level1, program
 from cuvil_hw.ops import base
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.types import TensorType
 from tests.support.expr_interpreter import run
 

@@ -28,7 +28,7 @@ from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Comment, Role, annotate
 from cuvil_hw.lower.emit import Emitter, Env, Tables
-from cuvil_hw.ops.nn import lowest
+from cuvil_hw.ops.pool import lowest
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 
 Layout = tuple[int, ...]  # physical order of the logical dimensions, outermost first

@@ -12,7 +12,8 @@ from cuvil_hw import dtypes
 from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
 from cuvil_hw.frontend.onnx.shape import pad_value
 from cuvil_hw.ops.base import too_large
-from cuvil_hw.ops.nn import AvgPool, Conv, MaxPool
+from cuvil_hw.ops.nn import Conv
+from cuvil_hw.ops.pool import AvgPool, MaxPool
 from cuvil_hw.ops.transposed import MaxPoolPositions
 
 MOST_PAD = 1 << 15  # every row of padding is one that is scheduled, streamed and computed

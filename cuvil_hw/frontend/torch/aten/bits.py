@@ -7,7 +7,7 @@ import torch
 from cuvil_hw import dtypes
 from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts, dtype_name
-from cuvil_hw.ops.elementwise import Bitcast
+from cuvil_hw.ops.cast import Bitcast
 
 
 @converts("view.dtype", "view_copy.dtype")

@@ -19,7 +19,7 @@ from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
-from cuvil_hw.ops.elementwise import Cast
+from cuvil_hw.ops.cast import Cast
 from cuvil_hw.ops.shape import BroadcastTo, Reshape
 from cuvil_hw.types import TensorType
 

@@ -16,7 +16,7 @@ from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, converts, e
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
-from cuvil_hw.ops.nn import AvgPool, MaxPool, SumPool
+from cuvil_hw.ops.pool import AvgPool, MaxPool, SumPool
 from cuvil_hw.ops.shape import Gather, Pad
 from cuvil_hw.ops.transposed import MaxPoolPositions
 from cuvil_hw.types import TensorType

@@ -9,7 +9,8 @@ from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axes_of, axis_of, converts
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.base import Op
-from cuvil_hw.ops.binary import Div, Equal, Mul, Pow, Sub
+from cuvil_hw.ops.binary import Div, Mul, Pow, Sub
+from cuvil_hw.ops.logic import Equal
 from cuvil_hw.types import TensorType
 
 SUMS: dict[str, type[Any]] = {"sum": rd.ReduceSum, "mean": rd.ReduceMean}
