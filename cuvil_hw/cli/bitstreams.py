@@ -38,7 +38,7 @@ def write_project(
     container.extract(artifact, output)
     out = console()
     out.print(f"written: {output}", markup=False, soft_wrap=True)
-    out.print("there: vitis_hls -f run_hls.tcl", markup=False)
+    out.print("there: python3 build.py", markup=False)
     out.print("then:  vivado -mode batch -source shell.tcl", markup=False)
 
 

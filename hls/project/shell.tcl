@@ -1,4 +1,4 @@
-# Vivado: the block design around the exported core, and its bitstream. Run run_hls.tcl first.
+# Vivado: the block design around the exported core, and its bitstream. Run build.py first.
 #   vivado -mode batch -source shell.tcl              makes shell.bit and shell.hwh in this folder
 # Each port of the core has an AXI DMA in simple mode. The core's ap_start is tied to one: it takes the next sample as soon
 # as it can.
@@ -11,7 +11,11 @@ create_project -force shell build -part $part
 if {$board ne "" && [llength [get_board_parts -quiet $board]]} {
     set_property board_part $board [current_project]
 }
-set_property ip_repo_paths [file normalize $project/solution1/impl/ip] [current_project]
+set cores [glob -nocomplain $project/solution1/impl/ip hls_component/hls/impl/ip]
+if {![llength $cores]} {
+    error "no exported core in $project/solution1/impl/ip or hls_component/hls/impl/ip: run build.py first"
+}
+set_property ip_repo_paths [lindex $cores 0] [current_project]
 update_ip_catalog
 create_bd_design shell
 

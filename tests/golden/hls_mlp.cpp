@@ -1,4 +1,4 @@
-// Record a87cc6a5e4a22e11afdd0bc37246d0753ae45630d8b3b5ee2ca260dcf64abc0c
+// Record ad36eb97e9b580002d8369fcf0f67dcc2203078c594a91a79896f249184bafcf
 #include "mlp_int8_top.h"
 #include "tables.h"
 
@@ -102,7 +102,7 @@ static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvi
 }
 
 // mlp_int8: v0 _ v1
-void top(hls::stream<ap_axiu<64, 0, 0, 0> >& v0, hls::stream<ap_axiu<64, 0, 0, 0> >& v1) {
+void mlp_int8_top(hls::stream<ap_axiu<64, 0, 0, 0> >& v0, hls::stream<ap_axiu<64, 0, 0, 0> >& v1) {
   #pragma HLS interface axis port=v0
   #pragma HLS interface axis port=v1
   #pragma HLS dataflow

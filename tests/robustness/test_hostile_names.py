@@ -161,7 +161,7 @@ def test_tcl(tmp_path: Path) -> None:
 
 @pytest.mark.needs("g++")
 def test_the_projects_tcl_takes_a_profiles_strings_as_text(tmp_path: Path) -> None:
-    part, board = 'xc7z020"; exec touch pwned; #$x[exec touch pwned]}', "}; exec touch pwned; set z {[exec touch pwned]"
+    part, board = "xc7z020clg400-1", "}; exec touch pwned; set z {[exec touch pwned]"
     folder = project(tmp_path, relu(), "net", part=part, board=board)
     stubs = "".join(
         f"proc {p} args {{}}\n"
@@ -175,6 +175,8 @@ def test_the_projects_tcl_takes_a_profiles_strings_as_text(tmp_path: Path) -> No
     assert not (tmp_path / "pwned").exists()
     readme = (folder / "README.md").read_text().splitlines()[0]
     assert readme.startswith("# net: an HLS design for xc7z020")
+    with pytest.raises(CuvilError, match=r"part: .* isn't a whole part name of a known family"):
+        project(tmp_path, relu(), "other", part='xc7z020"; exec touch pwned; #$x[exec touch pwned]}')
     with pytest.raises(CuvilError, match="no standard shell"):
         standard_hwh((), (), "xc7z\x01", 1e8)
 

@@ -293,7 +293,7 @@ class LoadedBitstream:
                 f"{self._name}: no bitstream is registered for its design {self._design[:12]}… on {self._part}, "
                 f"neither in {bitstreams.home()} nor for all users in {bitstreams.shared_home()}. Make "
                 "one where Vivado is: `cuvil bitstreams project model.cuvil -o project`, then in project/ run "
-                "`vitis_hls -f run_hls.tcl` and `vivado -mode batch -source shell.tcl`; then here `cuvil bitstreams "
+                "`python3 build.py` and `vivado -mode batch -source shell.tcl`; then here `cuvil bitstreams "
                 "add model.cuvil shell.bit`. docs/boards.md has the steps"
             )
         wiring = hwh.wire(hwh.read(found.hwh), *self._ports, self._part)

@@ -7,6 +7,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import StringAttr
 
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
@@ -35,24 +37,26 @@ if TYPE_CHECKING:
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools. `cycles`: as in the
     record. Raises ProfileError when the streams are too narrow."""
-    name, bits = project_name(graph), stream_bits(profile)
+    name, top, bits = project_name(graph), top_name(graph), stream_bits(profile)
     for port in (*graph.inputs, *graph.outputs):
         kind = graph.buffers[port].type
         if 8 * dtypes.to_numpy(kind.dtype).itemsize > bits:
             problem = f"{bits} bits can't carry an element of port {port} ({kind.dtype}); take a wider stream"
             raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
+    module = _renamed(module, top)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
     packets = any(isinstance(op, AxisReadOp) and op.ends is not None for op in module.walk())
     values = {
         "project": name,
-        "top": TOP,
+        "top": top,
         "part": tcl(profile.part),
+        "part_plain": profile.part,
         "part_text": markdown(profile.part),
         "clock_ns": f"{1e9 / profile.clock_hz:g}",
         "clock_mhz": f"{profile.clock_hz / 1e6:g}",
         "bits": str(bits),
         "ports": _port_table(graph),
-        "body": _testbench_body(graph, bits, golden),
+        "body": _testbench_body(graph, top, bits, golden),
         "ends": "n == samples - 1" if packets else "true",
         "compare": _COMPARE if any(dtypes.is_float(graph.buffers[b].type.dtype) for b in graph.outputs) else "",
     }
@@ -64,10 +68,10 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     # No header of the vendor's or the compiler's ends so: `-Isrc` would put ours in its place.
     top_header = f"{name}_top.h"
     guard = f"{name.upper()}_TOP_H"
-    prototype = render_declarations(module, HLS_CPP, [TOP])
+    prototype = render_declarations(module, HLS_CPP, [top])
     includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
     header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
-    info = info_of(ZynqRecord(**facts(graph), axis_bits=bits, packets=packets, cycles=cycles))
+    info = info_of(ZynqRecord(**facts(graph, top), axis_bits=bits, packets=packets, cycles=cycles))
     head = heading(seal(info, *graph.ports()))
     source = f'{head}#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
@@ -80,8 +84,9 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
+        "hls_config.cfg": fill("hls_config.cfg"),
         "design.tcl": fill("design.tcl"),
-        **{file: (templates / file).read_bytes() for file in ("shell.tcl", "driver.py", "demo.ipynb")},
+        **{file: (templates / file).read_bytes() for file in ("build.py", "shell.tcl", "driver.py", "demo.ipynb")},
         "ports.json": _ports_json(info, profile.clock_hz, golden),
         "README.md": fill("README.md"),
         "tb/testbench.cpp": fill("testbench.cpp"),
@@ -90,6 +95,20 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
     synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
     return BuildPlan(files, (synthesis,), (), info)
+
+
+def top_name(graph: KernelGraph) -> str:
+    """Name of the HLS top function, and so of the IP core: the model's, so that several cores fit in one catalogue."""
+    return f"{project_name(graph)}_top"
+
+
+def _renamed(module: ModuleOp, top: str) -> ModuleOp:
+    """A copy whose function that joins the processes is called `top`; nothing calls it."""
+    copy = module.clone()
+    for op in copy.body.block.ops:
+        if isinstance(op, func.FuncOp) and op.sym_name.data == TOP:
+            op.properties["sym_name"] = StringAttr(top)
+    return copy
 
 
 def _ports_json(info: Mapping[str, Any], clock_hz: float, golden: Golden) -> bytes:
@@ -194,7 +213,7 @@ def _stream(port: str) -> str:
     return f"{port}_stream"
 
 
-def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
+def _testbench_body(graph: KernelGraph, top: str, bits: int, golden: Golden) -> str:
     ports = [_stream(b) for b in (*graph.inputs, *graph.outputs)]
     lines = [f"hls::stream<ap_axiu<{bits}, 0, 0, 0> > {p};" for p in ports]
     for name in graph.inputs:
@@ -206,7 +225,7 @@ def _testbench_body(graph: KernelGraph, bits: int, golden: Golden) -> str:
             f"word.last = ends && i == {_words(graph.buffers[name], bits) - 1};",
             f"{_stream(name)}.write(word);",
         ])  # fmt: skip
-    lines.append(f"{TOP}({', '.join(ports)});")
+    lines.append(f"{top}({', '.join(ports)});")
     outputs = golden.outputs or [np.zeros(0) for _ in graph.outputs]
     for name, expected in zip(graph.outputs, outputs, strict=True):
         lines += _loop(graph.buffers[name], bits, _check(graph.buffers[name], bits, expected))

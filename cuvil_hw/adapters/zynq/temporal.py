@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cuvil_hw import data
 from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
-from cuvil_hw.adapters.streaming.project.project import TOP, facts, project_name
+from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.temporal.adapter import Temporal, forms_of, functions
 from cuvil_hw.adapters.temporal.descriptor import COMBINE, CONVOLVE, row_length, struct_source
 from cuvil_hw.adapters.temporal.engine import BoardMemory, TiledConvolution
@@ -20,6 +20,7 @@ from cuvil_hw.adapters.temporal.record import TABLE, TemporalRecord
 from cuvil_hw.adapters.temporal.source import NESTS, nests, top
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import fabric
+from cuvil_hw.adapters.zynq.project import top_name
 from cuvil_hw.adapters.zynq.record import heading
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.record import info_of, seal
@@ -55,7 +56,7 @@ class ZynqTemporal(Temporal):
         numbers = functions(design)[1]
         layout = laid_out(design, forms, numbers)
         record = TemporalRecord(
-            **facts(graph),
+            **facts(graph, top_name(graph)),
             memory_bytes=layout.memory_bytes,
             table_sha256=hashlib.sha256(layout.table).hexdigest(),
             factors=tuple(layout.factors),
@@ -75,7 +76,7 @@ class ZynqTemporal(Temporal):
             "".join(f"#include <{header}>\n" for header in _HEADERS),
             render_tables(module, NESTS, graph.constants),
             nests(module),
-            top(module, engine, len(forms), TOP, sorted(units)),
+            top(module, engine, len(forms), top_name(graph), sorted(units)),
         )
         files = {
             f"src/{name}.cpp": "\n".join(p for p in parts if p).encode(),
@@ -84,7 +85,7 @@ class ZynqTemporal(Temporal):
             **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", "cuvil_engine.h")},
         }
         values = {
-            "project": name, "top": TOP, "part": tcl(profile.part), "part_text": markdown(profile.part),
+            "project": name, "top": top_name(graph), "part": tcl(profile.part), "part_text": markdown(profile.part),
             "clock_ns": f"{1e9 / profile.clock_hz:g}",
         }  # fmt: skip
         templates = data.folder("hls") / "temporal"

@@ -26,11 +26,11 @@ def project_name(graph: KernelGraph) -> str:
     return name if name[0].isalpha() and name.lower() not in _FOLDERS else f"m_{name}"
 
 
-def facts(graph: KernelGraph) -> dict[str, Any]:
-    """The fields of a DesignRecord."""
+def facts(graph: KernelGraph, top: str = TOP) -> dict[str, Any]:
+    """The fields of a DesignRecord. `top`: the function that joins the processes."""
     inputs, outputs = (tuple(_port(graph.buffers[b]) for b in names) for names in (graph.inputs, graph.outputs))
     return {
-        "top": TOP,
+        "top": top,
         "project": project_name(graph),
         "inputs": inputs,
         "outputs": outputs,
