@@ -10,8 +10,8 @@ import re
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, TypeVar
 
-from xdsl.dialects import func, memref, scf
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects import arith, func, memref, scf
+from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -240,18 +240,35 @@ class Handle(Text):
             raise VerifyException(f"{self.name} is a digest in hexadecimal, not {self.data!r}")
 
 
-@irdl_attr_definition
-class ElementType(Text):
-    """An element type with its sign, as integers of level2 have none."""
-
-    name = "cuvil.dtype"
-    ON = (memref.GlobalOp,)
-
+class _TypeName(Text):
     def verify(self) -> None:
         try:
             dtypes.to_numpy(self.data)
         except ValueError as e:
             raise VerifyException(f"{self.name} is an element type such as i8 or f32, not {self.data!r}") from e
+
+
+@irdl_attr_definition
+class ElementType(_TypeName):
+    """An element type with its sign, as integers of level2 have none."""
+
+    name = "cuvil.dtype"
+    ON = (memref.GlobalOp,)
+
+
+@irdl_attr_definition
+class Stored(_TypeName):
+    """An integer type that holds every element of a table, where its own is wider: the fewest bits to keep."""
+
+    name = "cuvil.stored"
+    ON = (memref.GlobalOp, memref.GetGlobalOp)
+
+    def check(self, op: Operation) -> None:
+        kind = op.type if isinstance(op, memref.GlobalOp) else op.results[0].type
+        assert isinstance(kind, MemRefType)
+        element, width = kind.element_type, dtypes.int_width(self.data)
+        if width is None or not isinstance(element, IntegerType) or width[1] > element.width.data:
+            raise VerifyException(f"{self.name} is an integer type of at most the bits of {element}, not {self.data}")
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------
@@ -271,6 +288,18 @@ class Unroll(Flag):
 
     name = "cuvil.unroll"
     ON = (scf.ForOp,)
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+@irdl_attr_definition
+class Multiplier(Word):
+    """What computes a product on a fabric: multiplier blocks or logic."""
+
+    name = "cuvil.multiplier"
+    ON = (arith.MuliOp,)
+    CHOICES = ("dsp", "lut")
 
 
 # -- memories ----------------------------------------------------------------------------------------------------------
@@ -297,6 +326,22 @@ class Bind(Word):
     name = "cuvil.bind"
     ON = MEMORIES
     CHOICES = ("registers", "lutram", "bram", "uram")
+
+
+@irdl_attr_definition
+class Fifo(Word):
+    """What the FIFO of a stream is made of on a fabric: shift registers or a memory."""
+
+    name = "cuvil.fifo"
+    CHOICES = ("srl", "lutram", "bram", "uram")
+
+
+@irdl_attr_definition
+class ReadPorts(NumberAnnotation):
+    """Places of a table that are read at once."""
+
+    name = "cuvil.read_ports"
+    ON = (memref.GetGlobalOp,)
 
 
 @irdl_attr_definition
@@ -340,6 +385,6 @@ class Distance(NumberAnnotation):
 
 
 ANNOTATIONS: tuple[type[Annotation], ...] = (
-    Name, Comment, Role, Args, Threads, Kernels, Port, Handle, ElementType, Pipeline, Unroll, StreamWord, Bind, Space,
-    ArrayPartition, Reshape, Independent, Distance,
+    Name, Comment, Role, Args, Threads, Kernels, Port, Handle, ElementType, Stored, Pipeline, Unroll, Multiplier,
+    StreamWord, Bind, Fifo, ReadPorts, Space, ArrayPartition, Reshape, Independent, Distance,
 )  # fmt: skip

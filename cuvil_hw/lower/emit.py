@@ -29,6 +29,7 @@ from cuvil_hw.expr.scalar import scalar
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir import level2
+from cuvil_hw.lower.bf16 import of_bf16, to_bf16
 
 INDEX = IndexType()
 
@@ -38,34 +39,38 @@ class Tables:
 
     def __init__(self, constants: ConstantStore) -> None:
         self._constants = constants
-        self._symbols: dict[str, str] = {}
+        self._symbols: dict[tuple[str, str], str] = {}
         self.ops: list[memref.GlobalOp] = []
 
-    def add(self, array: Any, dtype: str, hint: str) -> tuple[str, MemRefType[Any]]:
-        """Symbol and type of the table that holds `array`."""
+    def add(self, array: Any, dtype: str, hint: str, stored: str = "") -> tuple[str, MemRefType[Any]]:
+        """Symbol and type of the table that holds `array`. `stored`: an integer dtype that just holds its elements."""
         data = np.asarray(array)
         digest = self._constants.add(data, dtype)
         kind: MemRefType[Any] = MemRefType(level2.signless(dtype), list(data.shape))
-        if digest not in self._symbols:
+        if (digest, stored) not in self._symbols:
             symbol = hint
             while symbol in self._symbols.values():
                 symbol += "_"
-            self._symbols[digest] = symbol
+            self._symbols[digest, stored] = symbol
             op = memref.GlobalOp.get(StringAttr(symbol), kind, UnitAttr(), constant=UnitAttr())
             notes.annotate(op, notes.Handle(digest), notes.ElementType(dtype))
+            if stored:
+                notes.annotate(op, notes.Stored(stored))
             self.ops.append(op)
-        return self._symbols[digest], kind
+        return self._symbols[digest, stored], kind
 
 
 @dataclass(frozen=True)
 class Env:
-    """What the leaves of an expression stand for at the place of insertion."""
+    """What the leaves of an expression stand for at the place of insertion. `product`: what computes an integer
+    product ("dsp", "lut"), "" for one that takes no multiplier."""
 
     iters: Mapping[str, SSAValue] = field(default_factory=dict)
     load: Callable[[Load, Emitter, Env], SSAValue] | None = None
     lookup: Callable[[Lookup, Emitter, Env], SSAValue] | None = None
     reduce: Callable[[Reduce, Emitter, Env], SSAValue] | None = None
     states: tuple[SSAValue, ...] = ()
+    product: Callable[[Apply], str] | None = None
 
 
 class Emitter:
@@ -233,13 +238,17 @@ class Emitter:
     def store(self, value: SSAValue, buffer: SSAValue, *at: SSAValue) -> None:
         self.do(memref.StoreOp.get(value, buffer, list(at)))
 
-    def table(self, array: Any, dtype: str, hint: str, *annotations: notes.Annotation) -> SSAValue:
-        """A constant table, brought into scope once, at the start. `annotations`: where and how it lies."""
-        symbol, kind = self.tables.add(array, dtype, hint)
+    def table(self, array: Any, dtype: str, hint: str, *annotations: notes.Annotation, stored: str = "") -> SSAValue:
+        """A constant table, brought into scope once, at the start. `annotations`: where and how it lies; `stored`: the
+        integer dtype that just holds its elements."""
+        stored = stored if dtypes.is_int(stored) else ""
+        symbol, kind = self.tables.add(array, dtype, hint, stored)
         if symbol in self._tables:
             return self._tables[symbol]
         op = memref.GetGlobalOp(symbol, kind)
         notes.annotate(op, *annotations)
+        if stored:
+            notes.annotate(op, notes.Stored(stored))
         self._first(op)
         self._tables[symbol] = op.results[0]
         return op.results[0]
@@ -288,7 +297,11 @@ class Emitter:
                 args = [self._emit(a, env, memo) for a in e.args]
                 if e.dtype == "index":
                     return self._index(e, args)
-                return self._apply(e.op, e.args[0].dtype, args)
+                made = self.apply(e.op, e.args[0].dtype, args)
+                kind = env.product(e) if env.product is not None and e.op == "mul" else ""
+                if kind and isinstance(made.owner, arith.MuliOp):
+                    notes.annotate(made.owner, notes.Multiplier(kind), notes.Name("product"))
+                return made
             case Whole():
                 raise CuvilError(
                     f"{e.op} has no loops: an adapter that names it in whole_composites lowers kernel.whole itself"
@@ -332,7 +345,7 @@ class Emitter:
         }
         return self.put(arith.CmpiOp(a, b, names[op]))
 
-    def _apply(self, op: str, dtype: str, args: list[SSAValue]) -> SSAValue:
+    def apply(self, op: str, dtype: str, args: list[SSAValue]) -> SSAValue:
         """An operator on operands of `dtype`."""
         if op in ("eq", "ne", "lt", "le", "gt", "ge"):
             return self.compare(op, args[0], args[1], dtype)
@@ -389,9 +402,9 @@ class Emitter:
         if source == dtype:
             return v
         if source == "bf16":
-            return self.convert(self._of_bf16(v), "f32", dtype)
+            return self.convert(of_bf16(self, v), "f32", dtype)
         if dtype == "bf16":
-            return self._to_bf16(self.convert(v, source, "f32"))
+            return to_bf16(self, self.convert(v, source, "f32"))
         if dtypes.is_float(source):
             if dtypes.is_float(dtype):
                 wider = dtypes.record(dtype).bits > dtypes.record(source).bits
@@ -412,19 +425,6 @@ class Emitter:
             return self.put(arith.ExtUIOp(v, to) if unsigned else arith.ExtSIOp(v, to))
         return self.put(arith.TruncIOp(v, to)) if want < have else v
 
-    def _of_bf16(self, v: SSAValue) -> SSAValue:
-        """The bits of a bf16 as an f32, of which they are the upper half."""
-        wide = self.put(arith.ExtUIOp(v, level2.signless("u32")))
-        return self.put(arith.BitcastOp(self.put(arith.ShLIOp(wide, self.const(16, "u32"))), level2.signless("f32")))
-
-    def _to_bf16(self, v: SSAValue) -> SSAValue:
-        """An f32 to the nearest bf16, ties to even, NaN to one NaN: a carry out of the lower half rounds up."""
-        bits, half = self.put(arith.BitcastOp(v, level2.signless("u32"))), self.const(16, "u32")
-        odd = self.put(arith.AndIOp(self.put(arith.ShRUIOp(bits, half)), self.const(1, "u32")))
-        carried = self.put(arith.AddiOp(self.put(arith.AddiOp(bits, self.const(0x7FFF, "u32"))), odd))
-        upper = self.put(arith.TruncIOp(self.put(arith.ShRUIOp(carried, half)), level2.signless("bf16")))
-        return self.put(arith.SelectOp(self._apply("isnan", "f32", [v]), self.const(float("nan"), "bf16"), upper))
-
     def _float_to_int(self, v: SSAValue, source: str, dtype: str) -> SSAValue:
         """Truncates; NaN → 0; out of range → the nearest value of the range."""
         if dtype == "bool":
@@ -436,9 +436,9 @@ class Emitter:
         above = container(float(hi) + 1.0)  # a power of two
         below_top = float(np.nextafter(above, container(0)))
         zero = self.const(0.0, source)
-        number = self.put(arith.SelectOp(self._apply("isnan", source, [v]), zero, v))
-        least = self._apply("max", source, [number, self.const(float(lo), source)])
-        clipped = self._apply("min", source, [least, self.const(below_top, source)])
+        number = self.put(arith.SelectOp(self.apply("isnan", source, [v]), zero, v))
+        least = self.apply("max", source, [number, self.const(float(lo), source)])
+        clipped = self.apply("min", source, [least, self.const(below_top, source)])
         convert = arith.FPToUIOp if dtype.startswith("u") else arith.FPToSIOp
         whole = self.put(convert(clipped, level2.signless(dtype)))
         over = self.compare("ge", number, self.const(float(above), source), source)

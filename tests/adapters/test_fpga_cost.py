@@ -124,7 +124,7 @@ def test_cycles_count_every_product() -> None:
     assert cost.cycles(folding(s, 1, 1), ZYNQ.floats) == products
     assert cost.cycles(folding(s, 4, 8), ZYNQ.floats) == products // 32
     point = conv_stage(kernel=1)
-    assert cost.cycles(folding(point, 12, 8), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
+    assert cost.cycles(folding(point, 12, 8, ""), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
 
 
 def test_a_window_generator_bounds_a_stage() -> None:

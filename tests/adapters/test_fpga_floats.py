@@ -61,7 +61,7 @@ def chosen(program: Program, pick: int) -> tuple[Any, Choice]:
     graph = graph_of(program)
     picked = []
     for k in graph.kernels:
-        options = processes(k, ZYNQ)
+        options = processes(k, ZYNQ, graph.constants)
         picked.append((k.name, Candidate(options[pick % len(options)], Estimate(0.0, 1))))
     return graph, Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 

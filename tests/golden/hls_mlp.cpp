@@ -5,7 +5,6 @@
 // linear, rescale at 0: 9 outputs _ 12 inputs a cycle
 static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuvil::vec<ap_int<8>, 9>>& out) {
   #pragma HLS array_reshape variable=linear_0_p complete dim=2
-  #pragma HLS bind_storage variable=linear_0_c type=rom_2p impl=bram
   #pragma HLS array_reshape variable=linear_0_c complete dim=2
   #pragma HLS array_reshape variable=linear_0_c complete dim=3
   #pragma HLS array_reshape variable=linear_0_c_1 complete dim=2
@@ -27,13 +26,17 @@ static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuv
       CUVIL_LANES
       for (int p = 0; p < 9; ++p) {
         #pragma HLS unroll
-        acc[p] += (x[s] + 1) * linear_0_c[sf][s][p];
+        const ap_int<17> product = ap_int<9>(x[s] + 1) * linear_0_c[sf][s][p];
+        #pragma HLS bind_op variable=product op=mul impl=fabric
+        acc[p] += product;
       }
     }
     CUVIL_LANES
     for (int p = 0; p < 9; ++p) {
       #pragma HLS unroll
-      y[p] = cuvil::saturate<ap_int<8>, 0>(ap_int<49>((ap_int<49>(acc[p] * linear_0_p[0][p] + 68719476736LL) >> 37) - 128));
+      const ap_int<49> product = acc[p] * linear_0_p[0][p];
+      #pragma HLS bind_op variable=product op=mul impl=dsp
+      y[p] = cuvil::saturate<ap_int<8>, 0>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
     }
     out.write(y);
   }
@@ -42,7 +45,6 @@ static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuv
 // linear, rescale at 2: 7 outputs _ 9 inputs a cycle
 static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvil::vec<ap_int<8>, 7>>& out) {
   #pragma HLS array_reshape variable=linear_1_p complete dim=2
-  #pragma HLS bind_storage variable=linear_1_c_2 type=rom_2p impl=bram
   #pragma HLS array_reshape variable=linear_1_c_2 complete dim=2
   #pragma HLS array_reshape variable=linear_1_c_2 complete dim=3
   #pragma HLS array_reshape variable=linear_1_c_3 complete dim=2
@@ -59,13 +61,17 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
       CUVIL_LANES
       for (int s = 0; s < 9; ++s) {
         #pragma HLS unroll
-        acc_1 += (x[s] + 128) * linear_1_c_2[sf][p][s];
+        const ap_int<16> product = ap_uint<8>(ap_int<8>(x[s] + 128)) * linear_1_c_2[sf][p][s];
+        #pragma HLS bind_op variable=product op=mul impl=fabric
+        acc_1 += product;
       }
       acc[p] = acc_1;
     }
     for (int p = 0; p < 7; ++p) {
       #pragma HLS unroll
-      y[p] = cuvil::saturate<ap_int<8>, 1>(ap_int<49>((ap_int<49>(acc[p] * linear_1_p[0][p] + 68719476736LL) >> 37) - 128));
+      const ap_int<49> product = acc[p] * linear_1_p[0][p];
+      #pragma HLS bind_op variable=product op=mul impl=dsp
+      y[p] = cuvil::saturate<ap_int<8>, 1>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
     }
     out.write(y);
   }
@@ -73,7 +79,6 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
 
 // linear at 4: 3 outputs _ 7 inputs a cycle
 static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvil::vec<ap_int<18>, 3>>& out) {
-  #pragma HLS bind_storage variable=linear_2_c_4 type=rom_2p impl=lutram
   #pragma HLS array_reshape variable=linear_2_c_4 complete dim=2
   #pragma HLS array_reshape variable=linear_2_c_4 complete dim=3
   #pragma HLS array_reshape variable=linear_2_c_5 complete dim=2
@@ -89,7 +94,9 @@ static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvi
       ap_int<32> acc_1 = linear_2_c_5[0][p];
       for (int s = 0; s < 7; ++s) {
         #pragma HLS unroll
-        acc_1 += (x[s] + 128) * linear_2_c_4[sf][p][s];
+        const ap_int<16> product = ap_uint<8>(ap_int<8>(x[s] + 128)) * linear_2_c_4[sf][p][s];
+        #pragma HLS bind_op variable=product op=mul impl=fabric
+        acc_1 += product;
       }
       acc[p] = acc_1;
     }
@@ -108,6 +115,7 @@ void mlp_int8_top(hls::stream<ap_axiu<64, 0, 0, 0> >& v0, hls::stream<ap_axiu<64
   #pragma HLS dataflow
   hls::stream<cuvil::vec<ap_int<8>, 12>, 2> v0_1("v0_1");
   hls::stream<cuvil::vec<bool, 1>, 5> v0_ends("v0_ends");
+  #pragma HLS bind_storage variable=v0_ends type=fifo impl=srl
   hls::stream<cuvil::vec<ap_int<8>, 9>, 2> linear_0_out("linear_0_out");
   hls::stream<cuvil::vec<ap_int<8>, 7>, 2> linear_1_out("linear_1_out");
   hls::stream<cuvil::vec<ap_int<18>, 3>, 2> v1_1("v1_1");

@@ -22,7 +22,7 @@ class linear_1_task;
 class linear_2_task;
 class write_v1_task;
 
-static constexpr int32_t linear_0_c_1[1][9] = {{4048, 12144, -12144, -8096, 0, 2313, -5397, -4048, -13879}};
+static constexpr int16_t linear_0_c_1[1][9] = {{4048, 12144, -12144, -8096, 0, 2313, -5397, -4048, -13879}};
 static constexpr int8_t linear_0_c[1][12][9] = {{{79, 32, -16, 48, -127, 0, -85, -127, 36},
     {-111, 0, -16, 48, 111, -36, -64, 48, 109},
     {-79, -64, 48, 95, 48, -73, 0, -79, 54},
@@ -35,9 +35,9 @@ static constexpr int8_t linear_0_c[1][12][9] = {{{79, 32, -16, 48, -127, 0, -85,
     {-111, -32, -64, -48, -127, -91, 127, 95, 54},
     {-48, 111, -48, -95, -64, 36, 127, -32, 91},
     {-16, 0, 48, -48, 64, 36, 64, -111, -73}}};
-static constexpr int64_t linear_0_p[1][9] = {{644284447, 644284447, 644284447, 644284447, 644284447, 563748891,
+static constexpr int32_t linear_0_p[1][9] = {{644284447, 644284447, 644284447, 644284447, 644284447, 563748891,
     483213335, 644284447, 563748891}};
-static constexpr int32_t linear_1_c_3[1][7] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870}};
+static constexpr int16_t linear_1_c_3[1][7] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870}};
 static constexpr int8_t linear_1_c_2[1][7][9] = {{{32, 111, -79, 79, -79, -127, 64, -79, 64},
     {-54, 18, 127, 127, 0, -91, -73, 109, 36},
     {-95, 111, 127, 127, 32, 127, 32, 0, 127},
@@ -45,9 +45,9 @@ static constexpr int8_t linear_1_c_2[1][7][9] = {{{32, 111, -79, 79, -79, -127, 
     {-127, -73, -91, 73, -91, 36, 109, 0, -109},
     {-111, -48, -16, 0, -48, 95, 16, 127, 111},
     {64, -127, -79, 64, 16, 127, 64, 79, -127}}};
-static constexpr int64_t linear_1_p[1][7] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
+static constexpr int32_t linear_1_p[1][7] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
     548593561}};
-static constexpr int32_t linear_2_c_5[1][3] = {{8377, -19547, 4887}};
+static constexpr int16_t linear_2_c_5[1][3] = {{8377, -19547, 4887}};
 static constexpr int8_t linear_2_c_4[1][3][7] = {{{54, 91, 54, -127, 0, -54, 18},
     {48, -79, -127, 0, 32, -95, 111},
     {0, 127, 16, 64, 79, 0, -32}}};
@@ -71,12 +71,16 @@ static void linear_0(int samples) {
       for (int s = 0; s < 12; ++s) {
         #pragma unroll
         for (int p = 0; p < 9; ++p) {
-          acc[p] += (x.v[s] + 1) * linear_0_c[sf][s][p];
+          int32_t product;
+          sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 1) * linear_0_c[sf][s][p]; });
+          acc[p] += product;
         }
       }
       #pragma unroll
       for (int p = 0; p < 9; ++p) {
-        y.v[p] = saturate_i64_i8(((acc[p] * linear_0_p[0][p] + 68719476736LL) >> 37) - 128);
+        int64_t product;
+        sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::Softlogic>([&] { product = int64_t(acc[p]) * linear_0_p[0][p]; });
+        y.v[p] = saturate_i64_i8(((product + 68719476736LL) >> 37) - 128);
       }
       linear_0_out::write(y);
     }
@@ -97,13 +101,17 @@ static void linear_1(int samples) {
         int32_t acc_1 = linear_1_c_3[0][p];
         #pragma unroll
         for (int s = 0; s < 9; ++s) {
-          acc_1 += (x.v[s] + 128) * linear_1_c_2[sf][p][s];
+          int32_t product;
+          sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 128) * linear_1_c_2[sf][p][s]; });
+          acc_1 += product;
         }
         acc[p] = int32_t(uint32_t(acc_1) << 13) >> 13;
       }
       #pragma unroll
       for (int p = 0; p < 7; ++p) {
-        y.v[p] = saturate_i64_i8(((acc[p] * linear_1_p[0][p] + 68719476736LL) >> 37) - 128);
+        int64_t product;
+        sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = int64_t(acc[p]) * linear_1_p[0][p]; });
+        y.v[p] = saturate_i64_i8(((product + 68719476736LL) >> 37) - 128);
       }
       linear_1_out::write(y);
     }
@@ -124,7 +132,9 @@ static void linear_2(int samples) {
         int32_t acc_1 = linear_2_c_5[0][p];
         #pragma unroll
         for (int s = 0; s < 7; ++s) {
-          acc_1 += (x.v[s] + 128) * linear_2_c_4[sf][p][s];
+          int32_t product;
+          sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 128) * linear_2_c_4[sf][p][s]; });
+          acc_1 += product;
         }
         acc[p] = int32_t(uint32_t(acc_1) << 14) >> 14;
       }

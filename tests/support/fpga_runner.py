@@ -48,7 +48,7 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
 
 def random_choice(graph: KernelGraph, rng: random.Random) -> Choice:
     """Any legal folding of each kernel, evenly drawn."""
-    drawn = [(k.name, rng.choice(processes(k, fabric(PROFILE)))) for k in graph.kernels]
+    drawn = [(k.name, rng.choice(processes(k, fabric(PROFILE), graph.constants))) for k in graph.kernels]
     picked = [(name, Candidate(form, Estimate(0.0, 1))) for name, form in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 

@@ -32,6 +32,7 @@ AGILEX7 = Fabric(
     lutram_bits=32,
     floats=_FLOATS,
     fused=True,
+    exact=False,
     lutram_width=20,
     lutram_luts=10 * LUTS_PER_ALM,
     shift_registers=False,

@@ -55,7 +55,7 @@ class Streaming(ABC):
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         fabric = self.fabric(profile)
-        forms = [processes(kernel, fabric) for kernel in graph.kernels]
+        forms = [processes(kernel, fabric, graph.constants) for kernel in graph.kernels]
         narrow = [f[0] for f in forms]
         return Offer(forms, dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets))
 

@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.sequential.nest import Nest, apply
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, bits, float_use, memory, use_product
+from cuvil_hw.adapters.streaming.analysis.exact import products
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, latency, recurrence
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.temporal.memory import padded
@@ -59,6 +60,8 @@ def use_of(kernel: Kernel, fabric: Fabric) -> Use:
     nodes = list(walk(kernel.body))
     use = Use(lut=800.0 + 150 * len(kernel.inputs), ff=900.0 + 150 * len(kernel.inputs))
     float_use(use, nodes, fabric, 1)
+    for multiplication in products(nodes, {}):
+        use_product(use, multiplication, fabric, 1, "dsp")
     for n in nodes:
         match n:
             case Lookup():
@@ -70,7 +73,7 @@ def use_of(kernel: Kernel, fabric: Fabric) -> Use:
             case Apply():
                 match column(n.op, "logic", "an FPGA's integers"):
                     case "product":
-                        use_product(use, n.args[0], n.args[1], fabric, 1)
+                        pass  # counted above
                     case "divider":
                         use.lut += bits(n.dtype) * (bits(n.dtype) + 4)
                     case _:

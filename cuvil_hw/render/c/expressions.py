@@ -327,10 +327,11 @@ class Expressions:
     def _unsigned(self, a: Code, type: Attribute) -> Code:
         """The bits of a value of `type`, read as a number ≥ 0."""
         bits = width(type)
+        if a.exact and a.type.kind == "arbitrary" and not a.type.signed and a.type.bits <= bits:
+            return a
         if a.literal is not None and not self.lang.arbitrary:
-            number = a.literal % (1 << bits)
-            wide = Code(f"{number}ULL", PRIMARY, CType("int", 64, False), literal=number)
-            return integer(number) if bits < 64 else wide
+            n = a.literal % (1 << bits)
+            return integer(n) if bits < 64 else Code(f"{n}ULL", PRIMARY, CType("int", 64, False), literal=n)
         if self.lang.arbitrary and not self._index(type):
             return cast(a, CType("arbitrary", bits, False), self.lang)
         if bits == container_bits(bits):
@@ -346,9 +347,7 @@ class Expressions:
 
     def _saturate(self, op: SaturateOp, a: Code) -> Code:
         dtype, result = op.dtype.data, op.output.type
-        layout = dtypes.int_width(dtype)
-        assert layout is not None
-        signed, bits = layout
+        signed, bits = dtypes.int_width(dtype) or (True, 64)
         if self.lang.saturate:
             kind = CType("arbitrary", bits, signed)
             x = a if a.type.kind == "arbitrary" else self.as_type(a, op.value.type)

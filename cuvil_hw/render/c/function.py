@@ -38,9 +38,11 @@ from cuvil_hw.render.c.scalar import (
     Code,
     bare,
     declared,
-    native_type,
     port_element,
+    spelled,
+    table_type,
     value_type,
+    width,
 )  # fmt: skip
 from cuvil_hw.render.c.values import NamedMemory
 
@@ -142,7 +144,8 @@ class Function(MemoryTexts):
                 kind = op.memref.type
                 assert isinstance(kind, MemRefType)
                 name = self.symbols[op.name_.root_reference.data]
-                memory = NamedMemory(name, tuple(kind.get_shape()), native_type(kind.element_type), False)
+                element = table_type(kind.element_type, notes.text_of(op, notes.Stored), self.lang)
+                memory = NamedMemory(name, tuple(kind.get_shape()), element, False)
                 self.memories[op.memref] = memory
                 self._annotate(op, name)
             case memref.AllocaOp() | memref.AllocOp():
@@ -151,7 +154,9 @@ class Function(MemoryTexts):
                 memory = self.memories[op.memref]
                 inner = frozenset().union(*(self.peek(i).reads for i in op.indices)) if op.indices else frozenset()
                 text = self.element(op.memref, list(op.indices))
-                self.place(op, Code(text, PRIMARY, memory.element, reads=inner | {memory.name}))
+                own = memory.element
+                right = own.signed or own.kind not in ("int", "arbitrary") or own.bits < width(op.res.type)
+                self.place(op, Code(text, PRIMARY, own, right, reads=inner | {memory.name}))
             case memref.StoreOp():
                 self._store(op)
             case vector.LoadOp():
@@ -164,6 +169,8 @@ class Function(MemoryTexts):
                 target = self._lanes_at(op.vector.type, op.base, op.indices, constant=False)
                 self.flush({self.memories[op.base].name})
                 self.assign(target, value, op.vector)
+            case arith.MuliOp() if notes.text_of(op, notes.Multiplier) in self.lang.product:
+                self._product(op)
             case scf.ForOp():
                 self._for(op)
             case scf.IfOp():
@@ -177,6 +184,8 @@ class Function(MemoryTexts):
                 fifo, depth = op.output.type, op.depth.value.data
                 assert isinstance(fifo, StreamType)
                 self._template(self.lang.stream_local.format(word=self._word(fifo), depth=depth, name=name))
+                if made_of := notes.text_of(op, notes.Fifo):
+                    self._template(self.lang.fifo.format(name=name, kind=made_of))
                 self.codes[op.output] = Code(name, PRIMARY, INT)
             case StreamReadOp() | StreamWriteOp():
                 word, stream = self.memories[op.word].name, self.codes[op.stream].text
@@ -208,6 +217,17 @@ class Function(MemoryTexts):
         target = self.element(op.memref, list(op.indices))
         self.flush({memory.name})
         self.assign(target, value, op.value)
+
+    def _product(self, op: arith.MuliOp) -> None:
+        """A product in a variable of its own, so that it can be said what multiplies."""
+        code = self.expressions.op(op, [self.use(v) for v in op.operands])
+        whole = code.exact and code.type.kind == "arbitrary" and code.type.bits <= 64
+        kind = code.type if whole else value_type(op.result.type, self.lang)
+        name = self.names.new(self._hint(op.result))
+        template = self.lang.product[notes.text_of(op, notes.Multiplier)]
+        for line in template.format(type=spelled(kind, self.lang), name=name, x=code.text).split("\n"):
+            self.line(line)
+        self.codes[op.result] = Code(name, PRIMARY, kind)
 
     def assign(self, target: str, code: Code, value: SSAValue) -> None:
         """`target = code`, which wraps by itself; `x = x + y` as `x += y`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from cuvil_hw.ir.annotations import Multiplier
 from cuvil_hw.ir.level2 import CopyOp, StreamOp, StreamReadOp
 
 STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, func.CallOp)
@@ -54,6 +55,8 @@ class Inline:
             if isinstance(inner, scf.IfOp):
                 if not self.is_expression(inner):
                     return False
+            elif isinstance(inner, arith.MuliOp) and Multiplier.name in inner.attributes:
+                return False  # it stands in a variable of its own
             elif inner.regions or writes(inner) or isinstance(inner, STATEMENTS):
                 return False
             if any(len(list(r.uses)) > 1 for r in inner.results):

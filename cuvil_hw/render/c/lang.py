@@ -61,6 +61,7 @@ class Lang:
         bitcast: the bits of {x} as {type}; "" where a union does it.
         math: names of functions; `math_f32` ({name}): how their float twin is called.
         wide_suffix: of 64-bit literals.
+        product: statements that compute {x} into a new {name} of {type}, by value of `cuvil.multiplier`.
         wrap: signed overflow is undefined, so what may wrap is computed unsigned.
         vectors: definition of a type of several lanes ({name}, {type}, {bytes}) and of its twin for memory, {name}u,
             which lies as its lanes do ({lane} bytes); "" without such types.
@@ -86,6 +87,7 @@ class Lang:
         word_type: definition of that type ({word}, {type}, {lanes}), whose lanes lie behind `word_lanes`.
         stream_*: streams. `global_stream` ({word}, {name}, {depth}, {words} of one sample): they are declared at
             file scope, and processes have no parameter for them.
+        fifo: what the FIFO of a stream ({name}) is made of ({kind}).
         axis_*: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}).
         axis_float: a float {type} at a port.
         port: a line per port of a design.
@@ -120,6 +122,8 @@ class Lang:
     word: str = ""
     stream_param: str = ""
     stream_local: str = ""
+    fifo: str = ""
+    product: Mapping[str, str] = field(default_factory=dict)
     stream_read: str = ""
     stream_write: str = ""
     axis_param: str = ""
@@ -179,6 +183,7 @@ C99 = Lang(
     hints_first=True,
 )
 
+_MULTIPLY = "const {type} {name} = {x};\n#pragma HLS bind_op variable={name} op=mul impl="
 _STORAGE = "#pragma HLS bind_storage variable={name} type={kind} impl="
 
 HLS_CPP = Lang(
@@ -199,6 +204,7 @@ HLS_CPP = Lang(
     word="cuvil::vec<{type}, {lanes}>",
     stream_param="hls::stream<{word}>& {name}",
     stream_local='hls::stream<{word}, {depth}> {name}("{name}");',
+    fifo="#pragma HLS bind_storage variable={name} type=fifo impl={kind}",
     stream_read="{word} = {stream}.read();",
     stream_write="{stream}.write({word});",
     axis_param="hls::stream<ap_axiu<{bits}, 0, 0, 0> >& {name}",
@@ -206,6 +212,7 @@ HLS_CPP = Lang(
     axis_write="cuvil::stream_to_axis<{bits}, {type}, {lanes}, {count}>({stream}, {port}{ends})",
     port="#pragma HLS interface axis port={name}",
     dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
+    product={"dsp": _MULTIPLY + "dsp", "lut": _MULTIPLY + "fabric"},
     pipeline="#pragma HLS pipeline II={ii}",
     unroll="#pragma HLS unroll",
     lanes="CUVIL_LANES",

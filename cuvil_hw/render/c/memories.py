@@ -62,7 +62,8 @@ class MemoryTexts(ValueTexts):
         if bind and self.lang.bind:
             if bind not in self.lang.bind:
                 raise CuvilError(f"{self.lang.name} can't bind {name} to {bind!r}; it has: {', '.join(self.lang.bind)}")
-            kind = "rom_2p" if isinstance(op, memref.GetGlobalOp) else "ram_2p"
+            many = (notes.number_of(op, notes.ReadPorts) or 0) > 2
+            kind = "ram_2p" if not isinstance(op, memref.GetGlobalOp) else "rom_np" if many else "rom_2p"
             self._template(self.lang.bind[bind].format(name=name, kind=kind))
         if notes.noted(op, notes.Independent):
             self._template(self.lang.independent.format(name=name))

@@ -104,10 +104,23 @@ def value_type(type: Attribute, lang: Lang) -> CType:
 
 
 def native_type(type: Attribute) -> CType:
-    """The type of a constant table's elements: always native."""
+    """The native type that holds a level2 type."""
     if isinstance(type, AnyFloat):
         return CType("float", type.bitwidth)
     return BOOL if width(type) == 1 else CType("int", container_bits(width(type)))
+
+
+def table_type(type: Attribute, stored: str, lang: Lang) -> CType:
+    """The type of a constant table's elements: native, which compilers read fastest, or where the language has types of
+    any width and the elements need (`stored`) fewer bits than a native type has, of that width."""
+    if not stored:
+        return native_type(type)
+    signed, bits = dtypes.int_width(stored) or (True, width(type))
+    if lang.arbitrary and bits not in (8, 16, 32, 64):
+        return CType("arbitrary", bits, signed)
+    if lang.arbitrary and not signed:
+        return CType("int", bits, False) if bits < 32 else CType("arbitrary", bits, False)
+    return CType("int", container_bits(min(bits + (not signed), 64)))
 
 
 def spelled(type: CType, lang: Lang) -> str:

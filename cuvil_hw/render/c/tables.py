@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import AnyFloat, MemRefType
 
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.annotations import Handle, text_of
+from cuvil_hw.ir.annotations import Handle, Stored, text_of
 from cuvil_hw.render.c.lang import Lang
-from cuvil_hw.render.c.scalar import native_type, spelled, width
+from cuvil_hw.render.c.scalar import spelled, table_type, width
 
 _LINE = re.compile(r"([^\n]{60,94}?,) ")
 
@@ -33,9 +33,9 @@ def table(op: memref.GlobalOp, name: str, lang: Lang, constants: Mapping[str, np
     if isinstance(kind.element_type, AnyFloat):
         text = _floats(array)
     else:
-        text = _braced(_signless(array, width(kind.element_type)))
+        text = _braced(array.tolist() if text_of(op, Stored) else _signless(array, width(kind.element_type)))
     dims = "".join(f"[{max(n, 1)}]" for n in shape)
-    head = lang.table.format(type=spelled(native_type(kind.element_type), lang), name=name)
+    head = lang.table.format(type=spelled(table_type(kind.element_type, text_of(op, Stored), lang), lang), name=name)
     text = "{0}" if array.size == 0 else text  # C has no empty arrays: one element that nothing reads
     body = _LINE.sub(r"\1\n    ", text.replace("}, {", "},\n    {")) if len(head) + len(text) > 100 else text
     return f"{head}{dims} = {body};\n"

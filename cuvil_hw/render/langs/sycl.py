@@ -5,6 +5,10 @@ from __future__ import annotations
 from cuvil_hw import dtypes
 from cuvil_hw.render.c.lang import C_LIBRARY, CPP_KEYWORDS, Lang
 
+_MULTIPLY = (
+    "{type} {name};\nsycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::%s>([&] {{ {name} = {x}; }});"
+)
+
 SYCL = Lang(
     name="SYCL",
     types=dtypes.spellings("sycl"),
@@ -27,6 +31,7 @@ SYCL = Lang(
     stream_read="{word} = {stream}::read();",
     stream_write="{stream}::write({word});",
     dataflow=("", "", "queue.single_task<class {name}_task>([=]() {{ {call}; }});", "queue.wait();"),
+    product={"dsp": _MULTIPLY % "DSP", "lut": _MULTIPLY % "Softlogic"},
     pipeline="[[intel::initiation_interval({ii})]]",
     unroll="#pragma unroll",
     hints_first=True,

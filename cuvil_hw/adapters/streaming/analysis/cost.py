@@ -14,12 +14,14 @@ from math import ceil, log2
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
+from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, narrowest, stored
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted, latency
-from cuvil_hw.adapters.streaming.analysis.fold import Folding, weighted
+from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
+from cuvil_hw.adapters.streaming.analysis.tables import Table
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Load, Lookup
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Lookup
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
 
@@ -33,7 +35,8 @@ class Fabric:
     profile. `dsp_parts`: (a, b, n) where one block makes n products of such operands, narrowest first. Logic is
     reckoned in LUTs of six inputs: `cell` of the profile's units do the work of one. A unit of distributed memory
     is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
-    `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product.
+    `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product. `exact`: the
+    language has integers of any width; else widths are those of native types.
     """
 
     dsp_a: int
@@ -52,6 +55,22 @@ class Fabric:
     lutram_luts: float = 1.0
     shift_registers: bool = True
     fused: bool = False
+    exact: bool = True
+
+    def bits(self, dtype: str) -> int:
+        """Bits in which an element is kept."""
+        width = dtypes.int_width(dtype)
+        if self.exact or width is None:
+            return bits(dtype)
+        needed = width[1] + (not width[0])
+        return next((b for b in (8, 16, 32) if needed <= b), 64)
+
+    def place(self, words: int, width: int) -> str:
+        """What a memory of `words` words of `width` bits is made of where nobody chose: constants of one word are
+        wiring; up to 1,024 bits, or as deep as one unit, is distributed."""
+        if words <= 1:
+            return ""
+        return "bram" if words > self.lutram_bits and words * width > 1024 else "lutram"
 
 
 @dataclass(slots=True)
@@ -103,10 +122,11 @@ def distributed(fabric: Fabric, depth: int, width: int) -> float:
 
 
 def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> None:
-    """Add a memory: as asked for, or what a tool would choose (distributed up to 1,024 bits or 64 words deep)."""
-    if kind == "bram" or (not kind and depth > fabric.lutram_bits and depth * width > 1024):
+    """Add a memory: as asked for, or where `Fabric.place` puts it."""
+    kind = kind or fabric.place(depth, width)
+    if kind == "bram":
         use.ram += block_rams(fabric, depth, width)
-    else:
+    elif kind == "lutram":
         use.lut += distributed(fabric, depth, width)
         use.lutram += distributed_units(fabric, depth, width)
 
@@ -136,18 +156,26 @@ def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
     counts of Yosys: benchmarks/fabric_primitives.py)."""
     pointer = ceil(log2(max(depth, 2)))
     use = Use(lut=2 * pointer + 4, ff=pointer + 2)
-    if depth <= 2:
-        use.lut += width
-        use.ff += 2 * width
-    elif not fabric.shift_registers:
-        memory(use, fabric, depth, width)
-    elif depth * width <= 1024 or depth <= 32:
+    kind = fifo_kind(fabric, depth, width)
+    if kind == "srl":
         luts = ceil(width / 2) if depth <= 16 else ceil(depth / 32) * width
         use.lut += luts
         use.lutram += luts
+    elif kind:
+        memory(use, fabric, depth, width, kind)
     else:
-        use.ram += block_rams(fabric, depth, width)
+        use.lut += width
+        use.ff += 2 * width
     return use
+
+
+def fifo_kind(fabric: Fabric, depth: int, width: int) -> str:
+    """What a FIFO is made of: "srl", "lutram" or "bram"; "" for two words, which tools keep in registers or SRLs."""
+    if depth <= 2:
+        return ""
+    if fabric.shift_registers:
+        return "srl" if depth * width <= 1024 or depth <= 32 else "bram"
+    return fabric.place(depth, width)
 
 
 def cycles(folding: Folding, cores: Cores) -> int:
@@ -198,13 +226,15 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
     use.lut += 60 + width_out * pe  # control and output register of a pipelined process
     use.ff += 80 + 2 * width_out * pe
     if stage.kind == "buffered":
-        _buffered(use, stage, fabric)
+        _buffered(use, folding, fabric)
         return use
     if stage.kind in ("dense", "depthwise"):
         _reduction(use, folding, fabric, lanes_in, width_in)
         if stage.reordered:
             _window(use, stage, fabric, lanes_in, width_in)
-    _arithmetic(use, stage.epilogue, stage, fabric, pe)
+    _arithmetic(use, folding, stage.epilogue, fabric, pe)
+    steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
+    _tables(use, stage.parameters, fabric, (pe, lanes_in), (max(1, stage.channels_out // pe), steps))
     return use
 
 
@@ -217,27 +247,18 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     acc = bits(reduce.dtype)
     fold_out = stage.channels_out // pe
     depth_in = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
-    product = 0
     floats = stage.floats
     if floats:
         float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
-    if weighted(stage):
-        weights = [k.operand(b) for b in k.inputs if b not in stage.sources]
-        width_w = (
-            max(bits(b.type.dtype) for b in weights if b.type.rank > 1) if any(b.type.rank > 1 for b in weights) else 8
-        )
-        product = 0 if floats else width_in + width_w
-        if floats:
-            pass  # counted above
-        elif folding.multiplier == "dsp":
-            use.dsp += pe * lanes * multiplier_blocks(fabric, width_in + 1, width_w)
-        else:
-            use.lut += pe * (lanes * logic.multiplier(width_in, width_w) + logic.tree(lanes, product))
-            use.ff += pe * lanes * product
-        if not floats:
-            use.ff += logic.operand_registers(pe * lanes, width_w)
-        memory(use, fabric, fold_out * depth_in, pe * lanes * width_w, folding.memory)
-    if not floats:  # the sum of products in multiplier blocks is made in their own cascade
+    multipliers = stage.products[0]
+    for p in multipliers:
+        use_product(use, p, fabric, pe * lanes, folding.multiplier)
+    if folding.multiplier == "lut":  # the sum of products in multiplier blocks is made in their own cascade
+        whole = max(sum(p.ports) for p in multipliers)
+        use.lut += pe * logic.tree(lanes, whole)
+        use.ff += pe * lanes * whole
+    _tables(use, stage.weights, fabric, (pe, lanes), (fold_out, depth_in), folding.memory)
+    if not floats:
         use.lut += pe * logic.adder(acc)
     use.ff += pe * acc
     use.lut += logic.counter(stage.pixels * fold_out * depth_in)
@@ -245,23 +266,35 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     if stage.kind == "dense" and fold_out > 1 and not stage.ordered:
         memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
     if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1:
-        memory(use, fabric, fold_out, pe * acc)
+        for _ in range(pe):
+            memory(use, fabric, fold_out, acc)
 
 
 def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> None:
     r = ring(stage, lanes)
     words = r.schedule.rows * r.row_words
-    memory(use, fabric, words, lanes * width, "bram" if words > 64 else "lutram")
+    memory(use, fabric, words, lanes * width)
     address = ceil(log2(max(words, 2)))
     use.lut += 140 + 12 * address + 2 * lanes * width
     use.ff += 120 + 8 * address + 2 * lanes * width
     use.add(fifo_use(fabric, r.schedule.lead, lanes * width))
 
 
-def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, lanes: int) -> None:
-    """Operators of one output, `lanes` times; constants per channel are small memories."""
-    fold_out = max(1, stage.channels_out // lanes)
+def _tables(
+    use: Use, tables: Sequence[Table], fabric: Fabric, lanes: tuple[int, int], folds: tuple[int, int], kind: str = ""
+) -> None:
+    """Constants in the widths in which they are emitted. `lanes`: of outputs and inputs; `folds`: steps over both."""
+    for t in tables:
+        words, elements = t.shape(*lanes, folds)
+        for _ in range(ceil(lanes[0] / 2) if t.by_data else 1):  # two ports each
+            memory(use, fabric, words, elements * fabric.bits(t.dtype), kind if words > 1 else "")
+
+
+def _arithmetic(use: Use, folding: Folding, nodes: Sequence[Expr], fabric: Fabric, lanes: int) -> None:
+    """Operators of one output, `lanes` times."""
     float_use(use, nodes, fabric, lanes)
+    for product in folding.stage.products[1]:
+        use_product(use, product, fabric, lanes, folding.rescale)
     for n in nodes:
         match n:
             case Apply() if any(dtypes.is_float(e.dtype) for e in (n, *n.args)):
@@ -274,23 +307,13 @@ def _arithmetic(use: Use, nodes: Sequence[Expr], stage: Stage, fabric: Fabric, l
                 pass
             case Apply():
                 _integer_use(use, n, fabric, lanes)
-            case Lookup():
-                if any(isinstance(m, Load) for m in walk(n.index)):
-                    copies = ceil(lanes / 2)  # two ports each
-                    memory(use, fabric, len(n.values), bits(n.dtype)) if lanes == 1 else memory(
-                        use, fabric, len(n.values), bits(n.dtype) * copies
-                    )
-                else:
-                    memory(use, fabric, fold_out, lanes * _needed_bits(n))
-            case Load(buffer=b) if b not in stage.sources:
-                memory(use, fabric, fold_out, lanes * bits(n.dtype))
 
 
 def _integer_use(use: Use, n: Apply, fabric: Fabric, lanes: int) -> None:
     """An operator on integers or bool, `lanes` times."""
     match column(n.op, "logic", "an FPGA's integers"):
         case "product":
-            use_product(use, n.args[0], n.args[1], fabric, lanes)
+            pass  # counted apart
         case "shift" if isinstance(by := n.args[1], Lookup):
             # half a LUT for a bit of a stage of multiplexers
             use.lut += 0.5 * lanes * bits(n.dtype) * ceil(log2(max(by.values) - min(by.values) + 1))
@@ -310,44 +333,38 @@ def float_use(use: Use, nodes: Sequence[Expr], fabric: Fabric, lanes: int) -> No
         use.ff += lanes * count * core.ff
 
 
-def _needed_bits(n: Lookup) -> int:
-    if dtypes.is_float(n.dtype):
-        return bits(n.dtype)
-    return max(int(abs(v)).bit_length() for v in n.values) + (min(n.values) < 0)
-
-
-def use_product(use: Use, a: Expr, b: Expr, fabric: Fabric, lanes: int) -> None:
-    """One product a lane; by a power of two it is wiring, constants narrow it."""
-    if isinstance(a, Const):
-        a, b = b, a
-    if isinstance(b, Const) and not dtypes.is_float(b.dtype):
-        value = abs(int(b.value))
-        if value & (value - 1) == 0:
-            return
-        other = value.bit_length() + 1
-    elif isinstance(b, Lookup) and not dtypes.is_float(b.dtype):
-        other = _needed_bits(b) + 1
+def use_product(use: Use, product: Multiplication, fabric: Fabric, lanes: int, kind: str) -> None:
+    """One product a lane, in blocks (`kind` "dsp") or logic ("lut"); logic by a constant is an adder for each digit but
+    one of its signed binary form."""
+    a, b = product.ports
+    use.ff += logic.operand_registers(lanes, b)
+    if kind != "lut":
+        use.dsp += lanes * multiplier_blocks(fabric, a, b)
+    elif product.factor is not None:
+        use.lut += lanes * (digits(product.factor) - 1) * logic.adder(a + b)
     else:
-        other = bits(b.dtype)
-    use.dsp += lanes * multiplier_blocks(fabric, _source_bits(a), other)
-    use.ff += lanes * bits(a.dtype)
+        use.lut += lanes * logic.multiplier(a, b)
 
 
-def _source_bits(e: Expr) -> int:
-    """Width of a value before it was widened by casts."""
-    while isinstance(e, Apply) and e.op == "cast":
-        e = e.args[0]
-    return bits(e.dtype) if e.dtype != "index" else 32
+def digits(value: int) -> int:
+    """Digits other than 0 of a number in signed binary form (the fewest with digits -1, 0 and 1)."""
+    return ((3 * abs(value)) ^ abs(value)).bit_count()
 
 
-def _buffered(use: Use, stage: Stage, fabric: Fabric) -> None:
+def _buffered(use: Use, folding: Folding, fabric: Fabric) -> None:
+    stage = folding.stage
     for name in stage.kernel.inputs:
-        kind = stage.kernel.operand(name).type
-        memory(use, fabric, kind.size, bits(kind.dtype), "bram" if kind.size > 128 else "lutram")
+        operand = stage.kernel.operand(name)
+        lo, hi = stage.ranges.get(name, (0, 0))
+        dtype = narrowest(lo, hi) if name in stage.ranges else operand.type.dtype
+        memory(use, fabric, operand.type.size, fabric.bits(dtype))
     use.lut += 250
     use.ff += 250
     reduce = stage.kernel.reduce
     for start in reduce.init if reduce is not None and stage.side_by_side > 1 else ():
-        memory(use, fabric, stage.side_by_side, bits(start.dtype), "lutram")
+        memory(use, fabric, stage.side_by_side, bits(start.dtype))
     nodes = list(walk(stage.kernel.body))
-    _arithmetic(use, [n for n in nodes if not isinstance(n, Load)], stage, fabric, 1)
+    _arithmetic(use, folding, nodes, fabric, 1)
+    for n in nodes:
+        if isinstance(n, Lookup):
+            memory(use, fabric, len(n.values), fabric.bits(stored(n, stage.ranges)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import ceil
 
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
@@ -16,13 +17,15 @@ MAX_MULTIPLIERS = 512
 @dataclass(frozen=True, slots=True)
 class Folding:
     """`pe` outputs and `simd` inputs a cycle; `memory`: of the weights, "bram", "lutram" or "" without weights;
-    `multiplier`: "dsp", "lut", or "" where there is no choice; `ii`: cycles between two steps of the stage's loop."""
+    `multiplier`: of the weights, "dsp", "lut", or "" where there is no choice; `rescale`: likewise, of all other
+    products; `ii`: cycles between two steps of the stage's loop."""
 
     stage: Stage = field(compare=False, repr=False)
     pe: int = 1
     simd: int = 1
     memory: str = ""
     multiplier: str = ""
+    rescale: str = ""
     ii: int = 1
 
     @property
@@ -35,34 +38,36 @@ class Folding:
         parts = [f"unroll o={self.pe} c={self.simd}{weights}"] if self.stage.kind != "buffered" else []
         parts.append(f"kind={self.stage.kind}")
         parts += [f"multiplier={self.multiplier}"] if self.multiplier else []
+        parts += [f"rescale={self.rescale}"] if self.rescale else []
         return "; ".join(parts + ([f"ii={self.ii}"] if self.ii > 1 else []))
 
 
 def foldings(stage: Stage, cores: Cores) -> Iterator[Folding]:
     """All foldings of a stage. `cores`: the float operators of the family."""
+    multipliers, rescales = (("dsp", "lut") if found else ("",) for found in stage.products)
     if stage.kind == "buffered":
-        yield Folding(stage, ii=_interval(stage, cores, stage.side_by_side))
+        for rescale in rescales:
+            yield Folding(stage, rescale=rescale, ii=_interval(stage, cores, stage.side_by_side))
         return
     for pe in lane_chain(stage.channels_out):
         if pe > MAX_LANES:
             continue
         if stage.kind == "map":
-            yield Folding(stage, pe)
+            yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
         for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
             if simd > MAX_LANES or pe * simd > MAX_MULTIPLIERS:
                 continue
-            for memory in ("bram", "lutram") if weighted(stage) else ("",):
-                for multiplier in ("dsp", "lut") if weighted(stage) and not stage.floats else ("",):
-                    yield Folding(stage, pe, simd, memory, multiplier, ii)
+            for memory, multiplier, rescale in product(_memories(stage, pe, simd), multipliers, rescales):
+                yield Folding(stage, pe, simd, memory, multiplier, rescale, ii)
 
 
-def weighted(stage: Stage) -> bool:
-    """Whether the stage multiplies by constants that differ from tap to tap."""
-    return any(b not in stage.sources for b in stage.kernel.inputs) and stage.kind in ("dense", "depthwise") and (
-        stage.kernel.reduce is not None and stage.kernel.reduce.kind == "sum"
-    )  # fmt: skip
+def _memories(stage: Stage, pe: int, simd: int) -> tuple[str, ...]:
+    """Where weights may lie: nowhere when each is multiplied by one lane alone, which makes them wiring."""
+    steps = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
+    folds = stage.channels_out // pe, steps
+    return ("bram", "lutram") if any(t.shape(pe, simd, folds)[0] > 1 for t in stage.weights) else ("",)
 
 
 def _interval(stage: Stage, cores: Cores, between: int) -> int:

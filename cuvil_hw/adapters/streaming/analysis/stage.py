@@ -6,13 +6,15 @@ it; any other kernel first fills a buffer. Raster order is channels last: (N, sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, is_multiplier, products
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.streaming.analysis.tables import Table, tables
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, affine, const
 from cuvil_hw.expr.traverse import rewrite, walk
 from cuvil_hw.ops.base import Op
@@ -78,7 +80,8 @@ class Stage:
     `kind`: "dense" (every output channel reads every input channel: conv, linear), "depthwise" (channel by channel:
     depthwise conv, pools), "map" (element by element) or "buffered". `dims`: the window, outermost first; `taps`:
     reduction iterators in reading order, channel last for "dense"; `pad_value`: what cells outside hold; `term`:
-    the update of the state by one element.
+    the update of the state by one element; `ranges`: least and largest element of each constant that is known;
+    `multiplier`, `rescale`: what computes the products of the term and all others, once chosen.
     """
 
     kernel: Kernel
@@ -91,6 +94,9 @@ class Stage:
     channel: Iter | None = None
     pad_value: int | float = 0
     term: Expr | None = None
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    multiplier: str = ""
+    rescale: str = ""
 
     @property
     def pixels(self) -> int:
@@ -103,6 +109,43 @@ class Stage:
         reduce = self.kernel.reduce
         inner = {id(n) for u in (reduce.update if reduce else ()) for n in walk(u)}
         return tuple(n for n in walk(self.kernel.body) if id(n) not in inner)
+
+    @cached_property
+    def loops(self) -> tuple[list[Iter], ...]:
+        """The iterators behind each axis of a table: fold of outputs, fold of inputs, input lane, output lane."""
+        k = self.kernel
+        outputs = [k.iterators[physical(k.type.rank)[-1]]] if k.type.rank else []
+        lanes = [self.channel] if self.channel is not None else []
+        return outputs, [i for i in (*self.taps, self.channel) if i is not None], lanes, outputs
+
+    @cached_property
+    def weights(self) -> tuple[Table, ...]:
+        """The constants that the term reads."""
+        return tables(() if self.term is None else walk(self.term), self.sources, self.loops, self.ranges)
+
+    @cached_property
+    def parameters(self) -> tuple[Table, ...]:
+        """All other constants: where sums start, and what the epilogue reads."""
+        reduce = self.kernel.reduce
+        nodes = (*self.epilogue, *(n for e in (reduce.init if reduce else ()) for n in walk(e)))
+        known = {t.leaf for t in self.weights}
+        return tuple(t for t in tables(nodes, self.sources, self.loops, self.ranges) if t.leaf not in known)
+
+    @cached_property
+    def products(self) -> tuple[tuple[Multiplication, ...], tuple[Multiplication, ...]]:
+        """The integer multipliers of the term, and all others."""
+        if self.kind == "buffered":
+            return (), products(walk(self.kernel.body), self.ranges)
+        term = () if self.term is None else walk(self.term)
+        return products(term, self.ranges), products(self.epilogue, self.ranges)
+
+    def in_term(self, e: Apply) -> str:
+        """What computes a product of the term; "" for one that takes no multiplier."""
+        return self.multiplier if is_multiplier(e, self.ranges) else ""
+
+    def elsewhere(self, e: Apply) -> str:
+        """Likewise of any other product."""
+        return self.rescale if is_multiplier(e, self.ranges) else ""
 
     @cached_property
     def floats(self) -> bool:
@@ -140,8 +183,12 @@ class Stage:
         return False
 
 
-def classify(kernel: Kernel) -> Stage:
-    """The streaming form of a kernel; "buffered" when it has none."""
+def classify(kernel: Kernel, ranges: Mapping[str, tuple[int, int]] | None = None) -> Stage:
+    """The streaming form of a kernel; "buffered" when it has none. `ranges`: as of a Stage."""
+    return replace(_classified(kernel), ranges=ranges or {})
+
+
+def _classified(kernel: Kernel) -> Stage:
     sources = kernel.sources
     out_channels = channels(kernel.type)
     buffered = Stage(kernel, "buffered", sources, 1, out_channels)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from xdsl.dialects import func
 from xdsl.ir import SSAValue
 
+from cuvil_hw.adapters.streaming.analysis.exact import stored
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
-from cuvil_hw.expr.nodes import Iter, Load, Reduce
+from cuvil_hw.expr.nodes import Iter, Load, Lookup, Reduce
 from cuvil_hw.ir import level2
 from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -38,15 +40,22 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
             target = held.get(leaf.buffer)
             if target is None:
                 data = graph.constant(leaf.buffer).reshape(kind.shape or (1,))
-                target = em.table(data, kind.dtype, f"{k.name}_{leaf.buffer}")
+                target = em.table(data, kind.dtype, f"{k.name}_{leaf.buffer}", stored=stored(leaf, stage.ranges))
             at = [em.value(i, env) for i in leaf.index] or [em.const(0, "index")]
             return em.load(target, *at)
+
+        def lookup(leaf: Lookup, em: Emitter, env: Env) -> SSAValue:
+            kind = stored(leaf, stage.ranges)
+            table = em.table(np.asarray(leaf.values), leaf.dtype, f"{k.name}_lut", stored=kind)
+            return em.load(table, em.value(leaf.index, env))
 
         def reduce(node: Reduce, em: Emitter, env: Env) -> SSAValue:
             return _fold(em, node, env, iters, ii)[node.result]
 
         def emit(how: Callable[[Reduce, Emitter, Env], SSAValue]) -> None:
-            e.store(e.value(k.body, Env(dict(iters), load, None, how)), y, e.const(0, "index"))
+            e.store(
+                e.value(k.body, Env(dict(iters), load, lookup, how, product=stage.elsewhere)), y, e.const(0, "index")
+            )
             e.do(level2.StreamWriteOp(args[-1], y))
 
         def nest(dims: Sequence[int]) -> None:
@@ -98,7 +107,7 @@ def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue], ii: in
 
     def nest(rest: Sequence[Iter], carried: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
         if not rest:
-            inner = Env({**env.iters, **iters}, env.load, env.lookup, env.reduce, carried)
+            inner = Env({**env.iters, **iters}, env.load, env.lookup, env.reduce, carried, env.product)
             return tuple(e.value(u, inner) for u in node.update)
 
         def step(i: SSAValue, states: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:

@@ -15,12 +15,12 @@ from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
-from cuvil_hw.adapters.streaming.lowering import process
+from cuvil_hw.adapters.streaming.lowering import process, storage
 from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.annotations import Comment, Name, Role, annotate
+from cuvil_hw.ir.annotations import Comment, Fifo, Name, Role, annotate
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 
@@ -218,11 +218,13 @@ def lower(graph: KernelGraph, forms: Sequence[Process], axis_bits: int, packets:
     net = build_network(graph, forms, packets, axis_bits)
     depth = fifo_depths(net)
     functions = [n.build() for n in net.nodes if n.build is not None]
-    top = _top(net, depth, axis_bits)
+    if forms:
+        functions = [storage.placed(f, forms[0].fabric) for f in functions]
+    top = _top(net, depth, axis_bits, forms[0].fabric if forms else None)
     return ModuleOp([*net.tables.ops, *functions, top])
 
 
-def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
+def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabric | None) -> func.FuncOp:
     graph = net.graph
     ports = [*graph.inputs, *graph.outputs]
     kind = level2.axis_type(axis_bits)
@@ -236,6 +238,9 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int) -> func.FuncOp:
         for s in n.outputs:
             op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name], s.words)
             annotate(op, Name(s.name))
+            made_of = cost.fifo_kind(fabric, depth[s.name], s.lanes * cost.bits(s.dtype)) if fabric else ""
+            if made_of:
+                annotate(op, Fifo(made_of))
             block.add_op(op)
             values[s.name] = op.output
     for n in net.nodes:

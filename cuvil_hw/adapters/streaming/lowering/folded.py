@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
+from cuvil_hw.adapters.streaming.analysis.exact import stored
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
-from cuvil_hw.adapters.streaming.lowering.rom import gather, indexed_by_data
+from cuvil_hw.adapters.streaming.analysis.tables import indexed_by_data
+from cuvil_hw.adapters.streaming.lowering.rom import gather
 from cuvil_hw.expr.nodes import Iter, Load, Lookup
-from cuvil_hw.ir.annotations import Annotation, Bind, Reshape
+from cuvil_hw.ir.annotations import Annotation, Bind, ReadPorts, Reshape
 from cuvil_hw.lower.emit import Emitter, Env
 from cuvil_hw.schedule.kernel import KernelGraph
 
@@ -45,10 +47,7 @@ class Folded:
         if stage.channel is not None:
             fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
             self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
-        reduction = [i for i in (*stage.taps, stage.channel) if i is not None]
-        lanes = [stage.channel] if stage.channel is not None else []
-        outputs = [self.out_iter] if self.out_iter is not None else []
-        self.axes: tuple[list[Iter], ...] = (outputs, reduction, lanes, outputs)
+        self.axes = stage.loops
 
     def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
         """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
@@ -66,8 +65,10 @@ def read_constant(
     """How expression leaves read constants. `places`: index on each of the four axes; `flat`: nf·SF + sf."""
 
     def read(leaf: Load | Lookup, e: Emitter, env: Env) -> SSAValue:
+        kind = stored(leaf, folded.stage.ranges)
         if isinstance(leaf, Lookup) and indexed_by_data(leaf):
-            table = e.table(np.asarray(leaf.values), leaf.dtype, f"{hint}_lut")
+            ports = [ReadPorts(folded.pe)] if folded.pe > 1 else []
+            table = e.table(np.asarray(leaf.values), leaf.dtype, f"{hint}_lut", *ports, stored=kind)
             return e.load(table, e.value(leaf.index, env))
         array, kept = folded.table(leaf)
         name = f"{hint}_{leaf.buffer if isinstance(leaf, Load) else 'p'}"
@@ -80,7 +81,7 @@ def read_constant(
         placed: list[Annotation] = [Bind(bind)] if bind else []
         if lanes:
             placed.append(Reshape(tuple(lanes)))
-        table = e.table(array, leaf.dtype, name, *placed)
+        table = e.table(array, leaf.dtype, name, *placed, stored=kind)
         return e.load(table, *[a for a in at if a is not None])
 
     return read

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp
 
-from cuvil_hw.adapters.streaming.analysis import cost, fold
+from cuvil_hw.adapters.streaming.analysis import cost, exact, fold
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.stage import classify
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
+from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.space import Estimate
@@ -31,7 +32,8 @@ class Process:
 
     def emit(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
         """The function of role "process": streams in, then streams out. `layer`: number in saturation counters."""
-        f, stage = self.folding, self.folding.stage
+        f = self.folding
+        stage = replace(f.stage, multiplier=f.multiplier, rescale=f.rescale)
         match stage.kind:
             case "dense" if not stage.ordered:
                 return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory)
@@ -42,6 +44,8 @@ class Process:
         return buffered(stage, graph, tables, layer, f.ii)
 
 
-def processes(kernel: Kernel, fabric: cost.Fabric) -> list[Process]:
-    """All that a kernel may become."""
-    return [Process(f, fabric) for f in fold.foldings(classify(kernel), fabric.floats)]
+def processes(kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore) -> list[Process]:
+    """All that a kernel may become. The constants' values say which widths are exact."""
+    ranges = exact.ranges_of(kernel, constants)
+    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges)
+    return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats)]

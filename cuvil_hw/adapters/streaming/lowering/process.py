@@ -176,7 +176,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
 
-                return e.value(term, Env(load=load, lookup=constants, states=(state,)))
+                return e.value(term, Env(load=load, lookup=constants, states=(state,), product=stage.in_term))
 
             if folded.outputs_inside:
 
@@ -222,7 +222,9 @@ def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced:
     """The epilogue of one output lane: the kernel's body with its reduction done."""
     k = folded.stage.kernel
     read = read_constant(folded, k.name, [nf, None, None, p], None, "")
-    e.store(e.value(k.body, Env(load=read, lookup=read, reduce=lambda *_: reduced)), y, p)
+    e.store(
+        e.value(k.body, Env(load=read, lookup=read, reduce=lambda *_: reduced, product=folded.stage.elsewhere)), y, p
+    )
 
 
 def running(
@@ -269,7 +271,9 @@ def running(
                     return em.load(x, p if one is None else one)
 
                 begin = start if first is None else e.put(arith.SelectOp(first, start, e.load(acc, nf, p)))
-                e.store(e.value(term, Env(load=load, lookup=constants, states=(begin,))), acc, nf, p)
+                e.store(
+                    e.value(term, Env(load=load, lookup=constants, states=(begin,), product=stage.in_term)), acc, nf, p
+                )
 
             e.loop(pe, "p", lane, unroll=True)
 
@@ -319,7 +323,7 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
                         return em.load(words[stage.sources.index(leaf.buffer)], p)
                     return constants(leaf, em, env)
 
-                e.store(e.value(k.body, Env(load=load, lookup=constants)), y, p)
+                e.store(e.value(k.body, Env(load=load, lookup=constants, product=stage.elsewhere)), y, p)
 
             e.loop(lanes, "p", lane, unroll=True)
             e.do(level2.StreamWriteOp(args[-1], y))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cuvil_hw.adapters.streaming.analysis.tables import iterators
+from cuvil_hw.adapters.streaming.analysis.tables import kept as kept_axes
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, State
-from cuvil_hw.expr.traverse import walk
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup
 from cuvil_hw.schedule.kernel import KernelGraph
 
 Array = npt.NDArray[Any]
@@ -43,17 +44,6 @@ def evaluate_index(e: Expr, values: Mapping[Iter, Array]) -> Array:
     raise CuvilError(f"not an index expression: {e}")
 
 
-def iterators(e: Load | Lookup) -> set[Iter]:
-    """Iterators that an access to a constant depends on."""
-    indices = e.index if isinstance(e, Load) else (e.index,)
-    return {n for i in indices for n in walk(i) if isinstance(n, Iter)}
-
-
-def indexed_by_data(e: Lookup) -> bool:
-    """Whether the index is computed from what streams in, so that the table is no constant of the stage."""
-    return any(isinstance(n, Load | Reduce | State) for n in walk(e.index))
-
-
 def gather(
     e: Load | Lookup, graph: KernelGraph, grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]
 ) -> tuple[Array, tuple[int, ...]]:
@@ -62,8 +52,7 @@ def gather(
     `axes`: the iterators behind each axis of the table; `grids`: each iterator's values, shaped to broadcast over
     all axes. An axis on which `e` doesn't depend is left out of the table.
     """
-    used = iterators(e)
-    kept = tuple(n for n, its in enumerate(axes) if used & set(its))
+    used, kept = iterators(e), kept_axes(e, axes)
     values = {it: grids[it] for it in used}
     if isinstance(e, Load):
         data = graph.constant(e.buffer).reshape(graph.buffers[e.buffer].type.shape)

@@ -33,7 +33,6 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
             (plan.rows, r.row_words, lanes),
             dtype,
             "rows",
-            bind="bram" if plan.rows * r.row_words > 64 else "lutram",
             reshape=(2,),
         )
         meets_after(rows, DISTANCE)

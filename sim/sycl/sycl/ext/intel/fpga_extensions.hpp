@@ -1,4 +1,4 @@
-// sycl::ext::intel::pipe on the host. CAPACITY is what hardware gets; here a pipe grows.
+// sycl::ext::intel on the host. Of pipes, CAPACITY is what hardware gets; here a pipe grows.
 #ifndef CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
 #define CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
 
@@ -8,6 +8,11 @@ namespace sycl::ext::intel {
 
 inline int fpga_selector_v(const device &) { return 1; }
 inline int fpga_emulator_selector_v(const device &) { return 1; }
+
+// What multiplies inside a function: the same product on the host.
+enum class Preference { DSP, Softlogic, Compiler_default };
+enum class Propagate { On, Off };
+template <Preference = Preference::DSP, Propagate = Propagate::On, class F> void math_dsp_control(F body) { body(); }
 
 template <class Name, class T, std::int32_t CAPACITY = 0> class pipe {
     static_assert(CAPACITY >= 0, "a pipe has room for 0 or more words");
