@@ -12,7 +12,7 @@ from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.sequential.alike import form_of, share
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use
 from cuvil_hw.adapters.temporal import loop
-from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, sum_cost, tiling
+from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, engines, sum_cost, tiling
 from cuvil_hw.adapters.temporal.form import EnginePass, Form, VectorLoop
 from cuvil_hw.adapters.temporal.layer import Convolution, Sum, layer_of
 from cuvil_hw.adapters.temporal.memory import ALIGNMENT, padded_bytes
@@ -29,11 +29,6 @@ from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from xdsl.dialects.func import FuncOp
-
-# Sizes of the engine, tried from the fastest to the smallest: products across outputs and inputs, rescaled results.
-_SHAPES = ((64, 16), (32, 32), (32, 16), (16, 16), (32, 8), (16, 8), (8, 8))
-_LANES = (4, 2, 1)
-_DEPTHS = ((8192, 1024, 8192), (4096, 512, 4096), (2048, 512, 2048), (2048, 256, 1024))
 
 
 class Temporal(ABC):
@@ -71,33 +66,34 @@ class Temporal(ABC):
         return None
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
-        """One form of each kernel, for the fastest engine that fits: all engines are tried."""
+        """One form of each kernel, for the fastest engine that fits: all sizes of a list are tried. Where none fits,
+        the one that is nearest."""
         fabric, memory = self.fabric(profile), self.memory(profile)
         layers = [layer_of(k, graph) for k in graph.kernels]
+        nests = _nests(graph, layers, fabric)
         best: tuple[int, list[Form], Use] | None = None
-        least: tuple[float, list[Form], Use] | None = None
-        for engine in engines():
+        nearest: tuple[float, Engine] | None = None
+        for engine in sorted(engines(), key=lambda e: e.floor(layers)):
+            over = _excess(profile, engine, nests, fabric)
+            nearest = min(nearest or (over, engine), (over, engine), key=lambda n: n[0])
+            if over > 1 or (best is not None and engine.floor(layers) >= best[0]):
+                continue
             forms = forms_on(engine, graph, layers, memory, fabric)
             use = _use(forms, engine, fabric)
-            over = max(
-                (use.axes(fabric).get(a.name, 0.0) / a.budget for a in profile.axes if a.budget > 0), default=0.0
-            )
+            if _share(profile, use.axes(fabric)) > 1:  # a kernel that this engine doesn't hold joins the vector unit
+                continue
             total = sum(f.cost.cycles if isinstance(f, EnginePass) else f.cycles for f in forms)
-            if over <= 1 and (best is None or total < best[0]):
+            if best is None or total < best[0]:
                 best = total, forms, use
-            if least is None or over < least[0]:
-                least = over, forms, use
-        assert least is not None
-        _, chosen, use = best or least
-        return Offer([[f] for f in chosen], use.axes(fabric))
+        if best is None:
+            assert nearest is not None
+            forms = forms_on(nearest[1], graph, layers, memory, fabric)
+            best = 0, forms, _use(forms, nearest[1], fabric)
+        return Offer([[f] for f in best[1]], best[2].axes(fabric))
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """The functions of the vector unit; the engine is written by hand (hls/cuvil_engine.h)."""
         return functions(design)[0]
-
-
-def engines() -> list[Engine]:
-    return [Engine(o, i, lanes, *depths) for o, i in _SHAPES for lanes in _LANES for depths in _DEPTHS]
 
 
 def forms_of(design: Design) -> list[Form]:
@@ -145,10 +141,28 @@ def _form(kernel: Kernel, layer: Convolution | Sum | str, engine: Engine, memory
     return VectorLoop(kernel, layer, cycles)
 
 
-def _use(forms: Sequence[Form], engine: Engine, fabric: Fabric) -> Use:
+def _nests(graph: KernelGraph, layers: Sequence[Convolution | Sum | str], fabric: Fabric) -> Use:
+    """The vector unit that is needed whatever the engine."""
+    refused = [(k, layer) for k, layer in zip(graph.kernels, layers, strict=True) if isinstance(layer, str)]
+    return _use([VectorLoop(k, why, 0) for k, why in refused], None, fabric)
+
+
+def _excess(profile: Profile, engine: Engine, nests: Use, fabric: Fabric) -> float:
+    """The fullest axis' use of its budget, by the engine and the functions that are there anyway."""
+    use = Use()
+    use.add(nests)
+    use.add(engine.use(fabric))
+    return _share(profile, use.axes(fabric))
+
+
+def _share(profile: Profile, use: Mapping[str, float]) -> float:
+    return max((use.get(a.name, 0.0) / a.budget for a in profile.axes if a.budget > 0), default=0.0)
+
+
+def _use(forms: Sequence[Form], engine: Engine | None, fabric: Fabric) -> Use:
     """The engine, where a kernel uses it, and each function of the vector unit once."""
     use = Use()
-    if any(isinstance(f, EnginePass) for f in forms):
+    if engine is not None and any(isinstance(f, EnginePass) for f in forms):
         use.add(engine.use(fabric))
     seen = set()
     for form in forms:

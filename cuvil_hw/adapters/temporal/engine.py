@@ -7,8 +7,9 @@ the same time, so a layer takes as long as the slowest, and the first tile and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, block_rams, multiplier_blocks
@@ -33,6 +34,17 @@ class Engine:
     weights: int
     results: int
 
+    def floor(self, layers: Sequence[Convolution | Sum | str]) -> int:
+        """Cycles that all layers take at least: their products, each multiplier busy all the time but for channels that
+        fill no group."""
+        return sum(self._products(layer) for layer in layers if isinstance(layer, Convolution))
+
+    def _products(self, layer: Convolution) -> int:
+        window = layer.rows.out * layer.cols.out * layer.rows.kernel * layer.cols.kernel
+        if layer.kind != "dense":
+            return window * -(-layer.channels_out // self.inputs)
+        return window * -(-layer.channels_out // self.outputs) * -(-layer.channels_in // self.inputs)
+
     def describe(self) -> str:
         return f"{self.outputs}×{self.inputs} products and {self.lanes} rescaled results a cycle"
 
@@ -40,7 +52,8 @@ class Engine:
         """Multipliers, memories, and logic: of a product's share of its adder tree, of buses and counters."""
         products = self.outputs * self.inputs
         use = Use(dsp=products * multiplier_blocks(fabric, 9, 8))
-        use.dsp += self.lanes * 2 * multiplier_blocks(fabric, 32, 32) + self.lanes * multiplier_blocks(fabric, 32, 32)
+        # Of a lane: a sum by its multiplier; two bytes by theirs, in `combine`.
+        use.dsp += self.lanes * (multiplier_blocks(fabric, 32, 32) + 2 * multiplier_blocks(fabric, 9, 32))
         words = self.inputs // WORD_BYTES
         use.ram += words * block_rams(fabric, 2 * self.features, 72)
         use.ram += self.outputs * words * block_rams(fabric, 2 * self.weights, 64)
@@ -49,6 +62,13 @@ class Engine:
         use.ff += products * 17 + self.outputs * 64 + self.lanes * 2 * 500 + 12000
         use.lutram += self.outputs * 8
         return use
+
+
+def engines() -> list[Engine]:
+    """The sizes that are tried."""
+    shapes = ((64, 16), (32, 32), (32, 16), (16, 16), (32, 8), (16, 8), (8, 8))
+    depths = product((8192, 4096, 2048, 1024), (1024, 576, 512, 256), (8192, 4096, 2048, 1024))
+    return [Engine(o, i, lanes, *each) for (o, i), lanes, each in product(shapes, (4, 2, 1), depths)]
 
 
 @dataclass(frozen=True, slots=True)
