@@ -36,7 +36,7 @@ from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.registry import ADAPTERS, blaming
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, Unsupported, needs_compiler, needs_python
+from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import load, load_open, opens_shapes
 from cuvil_hw.frontend.shared.state import keep_state
@@ -304,26 +304,30 @@ def styles_of(adapter: Adapter, profile: Profile) -> Sequence[Style]:
 def arrange(
     program: Program, styles: Sequence[Style], profile: Profile, step: Callable[[str], None] = lambda _: None
 ) -> tuple[Style, Partition, KernelGraph, Proposals, Choice]:
-    """The program in the first style into whose limits it fits, with the schedules chosen. Raises DoesNotFit or
-    Unsupported as the last style does."""
-    for n, style in enumerate(styles):
+    """The program in the first style into whose limits it fits, with the schedules chosen. Raises DoesNotFit as the
+    first style does, with a note on each other; Unsupported."""
+    failed: list[tuple[Style, DoesNotFit]] = []
+    for style in styles:
+        step("divide between device and processor")
+        parts = divide(program, style.adapter, profile)
+        observe("divide", parts.core.module)
+        step("fuse layers")
+        graph = fuse(parts.core, style.adapter, level_of(profile) > 0)
+        step("propose schedules")
+        proposals = propose(graph, style.adapter, profile)
+        step("choose schedules")
         try:
-            step("divide between device and processor")
-            parts = divide(program, style.adapter, profile)
-            observe("divide", parts.core.module)
-            step("fuse layers")
-            graph = fuse(parts.core, style.adapter, level_of(profile) > 0)
-            step("propose schedules")
-            proposals = propose(graph, style.adapter, profile)
-            step("choose schedules")
-            return style, parts, graph, proposals, choose(proposals, profile)
-        except (DoesNotFit, Unsupported) as e:
-            if n == len(styles) - 1:
-                raise
-            following = styles[n + 1]
-            why = "; ".join(t for t in (following.reason, f"{style.name} style: {str(e).splitlines()[0]}") if t)
-            styles = (*styles[: n + 1], replace(following, reason=why), *styles[n + 2 :])
-    raise CuvilError(f"adapter {profile.adapter} has no style for {profile.name}; repair it")
+            choice = choose(proposals, profile)
+        except DoesNotFit as e:
+            failed.append((style, e))
+            continue
+        reasons = (style.reason, *(f"the {s.name} style {e}" for s, e in failed))
+        return replace(style, reason="; ".join(r for r in reasons if r)), parts, graph, proposals, choice
+    if not failed:
+        raise CuvilError(f"adapter {profile.adapter} has no style for {profile.name}; repair it")
+    for style, error in failed[1:]:
+        failed[0][1].add_note(f"the {style.name} style {error}")
+    raise failed[0][1]
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:

@@ -19,8 +19,9 @@ from cuvil_hw import ops
 from cuvil_hw.adapters.temporal.engine import Engine
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
-from cuvil_hw.errors import ArtifactError, DeviceError
+from cuvil_hw.errors import ArtifactError, DeviceError, DoesNotFit
 from cuvil_hw.ir.program import Builder, Program
+from cuvil_hw.report.report import Report
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType
@@ -129,6 +130,26 @@ def test_the_report_says_style_bound_and_origin(executable: Executable) -> None:
     assert all(layer["schedule"].endswith(("bound by compute", "bound by bandwidth")) for layer in report["layers"])
     assert {layer["origin"] for layer in report["layers"]} == {"analytic, not checked"}
     assert all(total["used"] <= total["budget"] for total in report["totals"])
+
+
+def test_what_does_not_fit_spatially_is_temporal() -> None:
+    """By default: the profile has too few memories for the weights of one wide layer."""
+    profile = load_profile("pynq-z2")
+    few = [replace(a, limit=60.0) if a.name == "bram18" else a for a in profile.axes]
+    scarce = [replace(a, limit=2000.0) if a.name == "lutram" else a for a in few]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 512), nn.ReLU(), nn.Linear(512, 512)).eval()
+    data = torch.randn(8, 3, 8, 8)
+
+    def made(style: str) -> Report:
+        settings = {**profile.settings, "style": style}
+        small = replace(profile, axes=tuple(scarce), settings=settings)
+        return cuvil.compile(model, small, data[:1], calibration=data, precision="int8", interface="null").report
+
+    report = made("auto")
+    assert report["style"] == "temporal"
+    assert any(n.startswith("temporal style: the spatial style does not fit pynq-z2: needs") for n in report["notes"])
+    with pytest.raises(DoesNotFit):
+        made("spatial")
 
 
 def test_devices_that_do_not_run_it_say_so(executable: Executable) -> None:

@@ -49,7 +49,7 @@ class ZynqAdapter(Streaming):
     def styles(self, profile: Profile) -> Sequence[Style]:
         """By the setting `style`; "auto": spatial where it fits, else temporal."""
         spatial, temporal = Style("spatial", self), Style("temporal", ZynqTemporal())
-        match profile.setting("style", "spatial"):
+        match profile.setting("style", "auto"):
             case "spatial":
                 return (spatial,)
             case "temporal":
