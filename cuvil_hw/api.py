@@ -20,8 +20,8 @@ from cuvil_hw.adapters.base import (
     OwnPasses,
     Pads,
     Style,
-    Styles,
     WholeComposites,
+    styles_of,
 )
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
@@ -294,11 +294,6 @@ def compile_program(
     if chosen.scheme is not None or chosen.narrow:
         executable.float_model = float_model(floats)
     return executable
-
-
-def styles_of(adapter: Adapter, profile: Profile) -> Sequence[Style]:
-    """The ways to build a program that the adapter has under a profile, in the order in which they are tried."""
-    return adapter.styles(profile) if isinstance(adapter, Styles) else (Style("", adapter),)
 
 
 def arrange(

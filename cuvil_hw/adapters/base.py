@@ -206,6 +206,11 @@ class Style:
     reason: str = ""
 
 
+def styles_of(adapter: Adapter, profile: Profile) -> Sequence[Style]:
+    """The ways to build a program that the adapter has under a profile, in the order in which they are tried."""
+    return adapter.styles(profile) if isinstance(adapter, Styles) else (Style("", adapter),)
+
+
 @runtime_checkable
 class WholeComposites(Protocol):
     """What an adapter may have beside `Adapter`'s; without it composite ops reach it as smaller ones."""

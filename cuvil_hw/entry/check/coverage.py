@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cuvil_hw import api, dtypes
+from cuvil_hw.adapters.base import styles_of
 from cuvil_hw.adapters.target_check import adapter_for
 from cuvil_hw.compile import numbers
 from cuvil_hw.compile.precision import check_narrow, choose_precision
@@ -79,7 +80,7 @@ def coverage(
         ready = program.clone()
         ready = numbers.quantize(ready, chosen, statistics)
         numbers.make_integer(ready, chosen)
-        styles = api.styles_of(adapter, profile)
+        styles = styles_of(adapter, profile)
         try:
             style, parts, graph, proposals, choice = api.arrange(ready, styles, profile)
             api.plan_memory(graph, choice, proposals, style.adapter, profile)
