@@ -216,9 +216,13 @@ def _channel_iter(kernel: Kernel) -> Iter | None:
 
 
 def _only_channel(e: Expr, kernel: Kernel, sources: Sequence[str], *more: Iter) -> bool:
-    """Whether constants in `e` are indexed by nothing but the output channel, and `more` iterators."""
+    """Whether constants in `e`, outside of the reduction, are indexed by nothing but the output channel, and `more`
+    iterators."""
     allowed = {_channel_iter(kernel), *more}
+    inside = {id(n) for r in walk(e) if isinstance(r, Reduce) for u in r.update for n in walk(u)}
     for node in walk(e):
+        if id(node) in inside:
+            continue
         if isinstance(node, Load) and node.buffer not in sources:
             parts = [n for i in node.index for n in walk(i)]
         elif isinstance(node, Lookup):
