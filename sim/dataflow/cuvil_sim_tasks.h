@@ -50,6 +50,7 @@ struct Task {
     void* stack = nullptr;
     std::function<void()> body;
     long repeat = 1;           // how often the body runs: once a sample
+    bool started = false;      // its body has begun its first sample
     Task* parent = nullptr;    // the process whose nested region this task belongs to
     std::size_t children = 0;  // unfinished tasks of that nested region
     long restarts = 0;         // how often tasks of a region in it run; 0: once, as any region's
@@ -540,6 +541,12 @@ inline void Channel::digest(std::size_t sample) {
         state ^= state >> 29;
     }
     at_read[sample].state = state | 1;
+}
+
+// At the start of each iteration of a loop over samples, in a body that runs once for all of them.
+inline void next_sample() {
+    if (running().started) Scheduler::instance().end_sample();
+    running().started = true;
 }
 
 // What CUVIL_DATAFLOW_BEGIN … CUVIL_DATAFLOW_END expand to in this mode.

@@ -20,15 +20,7 @@
 //
 // Built with -DCUVIL_SIM_BOUNDED, a run is one simulation: processes run side by side on one thread, each sample after sample
 // without a pause (a dataflow region that restarts by itself), and so do the DMA engines outside of the design, which offer and
-// take a word a cycle. These functions return 1, or "", without it:
-//   int cuvil_sim_set_stalls(unsigned long seed, int percent)
-//       Random delays in the coming runs: chance that a process is late before a read or write.
-//   int cuvil_sim_set_order(unsigned long seed)
-//       The host takes processes in random order in the coming runs; 0: in its own.
-//   int cuvil_sim_set_depth(const char* stream, long words)
-//       Depth of a stream in the coming runs, instead of the source's; 0: the source's.
-//   const char* cuvil_sim_timing()
-//       What the last run found (cuvil_sim_timing.h); valid until the next.
+// take a word a cycle. cuvil_sim_controls.h has its functions.
 #ifndef CUVIL_SIM_H
 #define CUVIL_SIM_H
 
@@ -52,9 +44,7 @@
 #ifdef CUVIL_SIM_COUNT
 #include <cuvil_sim_count.h>
 #endif
-#ifdef CUVIL_SIM_BOUNDED
-#include <cuvil_sim_timing.h>
-#endif
+#include <cuvil_sim_controls.h>
 
 namespace cuvil {
 namespace sim {
@@ -375,44 +365,6 @@ extern "C" int cuvil_sim_counters(long* low, long* high, int n) {
 #else
     (void)low, (void)high, (void)n;
     return 0;
-#endif
-}
-
-extern "C" int cuvil_sim_set_stalls(unsigned long seed, int percent) {
-#ifdef CUVIL_SIM_BOUNDED
-    cuvil::sim::Scheduler::instance().set_stalls(seed, static_cast<unsigned>(percent));
-    return 0;
-#else
-    (void)seed, (void)percent;
-    return 1;
-#endif
-}
-
-extern "C" int cuvil_sim_set_order(unsigned long seed) {
-#ifdef CUVIL_SIM_BOUNDED
-    cuvil::sim::Scheduler::instance().set_order(seed);
-    return 0;
-#else
-    (void)seed;
-    return 1;
-#endif
-}
-
-extern "C" int cuvil_sim_set_depth(const char* stream, long words) {
-#ifdef CUVIL_SIM_BOUNDED
-    cuvil::sim::Scheduler::instance().set_depth(stream, static_cast<std::uint64_t>(words));
-    return 0;
-#else
-    (void)stream, (void)words;
-    return 1;
-#endif
-}
-
-extern "C" const char* cuvil_sim_timing() {
-#ifdef CUVIL_SIM_BOUNDED
-    return cuvil::sim::timing().c_str();
-#else
-    return "";
 #endif
 }
 

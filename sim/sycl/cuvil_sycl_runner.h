@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include <cuvil_sim_controls.h>
 #include <sycl/sycl.hpp>
 
 namespace sycl::simulation {
@@ -15,10 +16,27 @@ inline int failed(const std::string &why, char *error, long size) {
     return 1;
 }
 
+// With clocks every run begins with empty pipes, and a failure names its sample.
+inline void begin() {
+#ifdef CUVIL_SIM_BOUNDED
+    for (fifo_base *f : fifos()) f->clear();
+    cuvil::sim::timing().clear();
+    cuvil::sim::Scheduler::instance().at_end = cuvil::sim::collect_timing;
+#endif
+}
+
+inline std::string which() {
+#ifdef CUVIL_SIM_BOUNDED
+    return "sample " + std::to_string(cuvil::sim::Scheduler::instance().failed_sample) + ": ";
+#else
+    return "";
+#endif
+}
+
 inline int left_over(char *error, long size) {
     for (const fifo_base *f : fifos())
         if (f->words() != 0)
-            return failed(std::to_string(f->words()) + " words left in pipe " + pipe_name(f->name), error, size);
+            return failed(std::to_string(f->words()) + " words left in pipe " + f->name, error, size);
     return 0;
 }
 
@@ -28,10 +46,11 @@ inline int left_over(char *error, long size) {
 #define CUVIL_SYCL_RUNNER(call)                                                                                          \
     extern "C" int cuvil_sycl_run(void *const *ports, int samples, char *error, long size) {                            \
         try {                                                                                                            \
+            sycl::simulation::begin();                                                                                   \
             sycl::queue queue;                                                                                           \
             call;                                                                                                        \
         } catch (const std::exception &e) {                                                                              \
-            return sycl::simulation::failed(e.what(), error, size);                                                      \
+            return sycl::simulation::failed(sycl::simulation::which() + e.what(), error, size);                          \
         }                                                                                                                \
         return sycl::simulation::left_over(error, size);                                                                 \
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuvil_hw.adapters.agilex import sycl
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.zynq import cycles, simbuild
 from cuvil_hw.cli.main import main
@@ -73,6 +74,40 @@ def test_the_command(program: Executable, tmp_path: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["cycles"] >= data["cycles"]
     assert main(["timing", str(path), "--depth", "nothing=1"]) == 1
     assert main(["timing", str(path), "--depth", "nothing"]) == 2
+
+
+def test_agilex_has_clocks_too() -> None:
+    """The same rules over pipes, without DMA engines: kernels read and write the host's memory, a word a cycle."""
+    x = programs.data(0, 70)  # more than one call takes
+    artifact = programs.program("agilex-sycl").artifact
+    with programs.program("agilex-sycl") as plain, Executable(artifact, "sim-cycles") as program:
+        np.testing.assert_array_equal(program(x), plain(x))
+        run, found = program.run(x[:5]), program.timing()
+        names = [s.name for s in found.streams]
+        shallow = program.timing(dict.fromkeys(names, 1))
+        with pytest.raises(CuvilError, match="no stream 'x'; it has "):
+            program.timing({"x": 2})
+        assert program.timing() == found
+    assert found.period == 1
+    assert run.device_seconds == (found.first_cycles + 4 * found.cycles) / found.clock_hz
+    assert shallow.cycles > found.cycles
+    assert found.bottlenecks
+    assert [p.name for p in found.processes][-1].startswith("write_")
+    assert {s.writer for s in found.streams} | {s.reader for s in found.streams} == {p.name for p in found.processes}
+
+
+def test_loops_of_sycl_get_ticks_and_samples_on_their_line() -> None:
+    text = b"""for (int sample = 0; sample < samples; ++sample) {
+  [[intel::initiation_interval(3)]]
+  [[intel::ivdep(rows)]]
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 2; ++j) {
+"""
+    clocked = sycl.with_clocks(text).splitlines()
+    assert clocked[0].endswith(b"++sample) { ::cuvil::sim::next_sample();")
+    assert clocked[3].endswith(b"++i) { ::cuvil::sim::tick(3);")
+    assert clocked[4] == text.splitlines()[4]
+    assert len(clocked) == 5
 
 
 def test_other_targets_have_no_clocks() -> None:

@@ -1,5 +1,8 @@
 // The part of SYCL 2020 that emitted designs use, on the host and without threads: a task runs when it is submitted.
 // A pipe holds whatever is written; reading from an empty one, or leaving words in one, is an error.
+//
+// -DCUVIL_SIM_BOUNDED: tasks run side by side when the queue is waited for, with clocks, over pipes of their true capacity
+// (sim/dataflow/cuvil_sim_channel.h).
 #ifndef CUVIL_SIM_SYCL_HPP
 #define CUVIL_SIM_SYCL_HPP
 
@@ -9,9 +12,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#ifdef CUVIL_SIM_BOUNDED
+#include <cuvil_sim_fifo.h>
+#endif
 
 namespace sycl {
 
@@ -42,24 +50,42 @@ inline std::vector<fifo_base *> &fifos() {
     return all;
 }
 
-template <class T> struct fifo : fifo_base {
-    std::deque<T> held;
-    explicit fifo(const char *pretty) {
-        name = pretty;
-        fifos().push_back(this);
-    }
-    std::size_t words() const override { return held.size(); }
-    void clear() override { held.clear(); }
-};
-
-// "… [with Name = x0_id; …]" → "x0": what the compiler says a pipe function is.
-inline std::string pipe_name(const std::string &pretty) {
+// "… [with Name = x0_id; …]" → "x0": what the compiler says a function is that has Name as its parameter.
+inline std::string class_name(const std::string &pretty, const char *ending) {
     const std::size_t at = pretty.find("Name = ");
     if (at == std::string::npos) return pretty;
     std::string name = pretty.substr(at + 7, pretty.find_first_of(";]", at) - at - 7);
-    const std::size_t end = name.rfind("_id");
+    const std::size_t end = name.rfind(ending);
     return end == std::string::npos ? name : name.substr(0, end);
 }
+
+template <class T> struct fifo : fifo_base {
+    fifo(const char *pretty, std::int32_t capacity) {
+        name = class_name(pretty, "_id");
+        fifos().push_back(this);
+        depth = capacity > 0 ? capacity : 1;
+        clear();
+    }
+    std::int32_t depth;
+#ifdef CUVIL_SIM_BOUNDED
+    std::unique_ptr<cuvil::sim::Fifo<T>> held;
+    std::size_t words() const override { return held->held_now(); }
+    void clear() override { held.reset(new cuvil::sim::Fifo<T>(name.c_str(), depth)); }
+    T take() { return held->take(); }
+    void put(const T &word) { held->put(word); }
+#else
+    std::deque<T> held;
+    std::size_t words() const override { return held.size(); }
+    void clear() override { held.clear(); }
+    T take() {
+        if (held.empty()) throw std::runtime_error("pipe " + name + " is read while empty");
+        const T word = held.front();
+        held.pop_front();
+        return word;
+    }
+    void put(const T &word) { held.push_back(word); }
+#endif
+};
 
 }  // namespace simulation
 
@@ -92,11 +118,26 @@ public:
         std::memcpy(to, from, bytes);
         return event();
     }
+#ifdef CUVIL_SIM_BOUNDED
+    template <class Name, class Task> event single_task(const Task &task) {
+        static const std::string name = simulation::class_name(__PRETTY_FUNCTION__, "_task");
+        tasks_->add(name.c_str(), task);
+        return event();
+    }
+    void wait() {
+        tasks_->run();
+        tasks_.reset(new cuvil::sim::Region());
+    }
+
+private:
+    std::unique_ptr<cuvil::sim::Region> tasks_{new cuvil::sim::Region()};
+#else
     template <class Name, class Task> event single_task(const Task &task) {
         task();
         return event();
     }
     void wait() {}
+#endif
 };
 
 template <class T> T *malloc_device(std::size_t count, const queue &) {

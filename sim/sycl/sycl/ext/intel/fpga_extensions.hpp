@@ -1,4 +1,4 @@
-// sycl::ext::intel on the host. Of pipes, CAPACITY is what hardware gets; here a pipe grows.
+// sycl::ext::intel on the host. Of pipes, CAPACITY is what hardware gets; here a pipe grows, unless there are clocks.
 #ifndef CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
 #define CUVIL_SIM_SYCL_FPGA_EXTENSIONS_HPP
 
@@ -18,7 +18,7 @@ template <class Name, class T, std::int32_t CAPACITY = 0> class pipe {
     static_assert(CAPACITY >= 0, "a pipe has room for 0 or more words");
 
     static simulation::fifo<T> &fifo() {
-        static simulation::fifo<T> held(__PRETTY_FUNCTION__);
+        static simulation::fifo<T> held(__PRETTY_FUNCTION__, CAPACITY);
         return held;
     }
 
@@ -26,14 +26,8 @@ public:
     using value_type = T;
     static constexpr std::int32_t min_capacity = CAPACITY;
 
-    static T read() {
-        auto &words = fifo();
-        if (words.held.empty()) throw std::runtime_error("pipe " + simulation::pipe_name(words.name) + " is read while empty");
-        const T word = words.held.front();
-        words.held.pop_front();
-        return word;
-    }
-    static void write(const T &word) { fifo().held.push_back(word); }
+    static T read() { return fifo().take(); }
+    static void write(const T &word) { fifo().put(word); }
 };
 
 }  // namespace sycl::ext::intel
