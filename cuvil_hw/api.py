@@ -20,6 +20,7 @@ from cuvil_hw.adapters.base import (
     OwnPasses,
     Pads,
     Style,
+    Times,
     WholeComposites,
     styles_of,
 )
@@ -277,6 +278,8 @@ def compile_program(
             observe("lower", module)
             apply(adapter.level2_passes if isinstance(adapter, OwnPasses) else (), module, Context())
             legal(module)
+            if isinstance(adapter, Times):
+                design = replace(design, timing=adapter.timing(module, design, profile))
             step("write sources")
             plan = adapter.plan(module, design, profile, expected)
             measured = measure(adapter, plan, profile)
@@ -441,7 +444,5 @@ def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
 
 def build(plan: BuildPlan) -> dict[str, bytes]:
     """Build the plan's products, or take them from the build cache. Raises ToolNotFound, BuildFailed."""
-    if not plan.products:
-        return {}
-    folder = cached_build(plan)
+    folder = cached_build(plan) if plan.products else Path()
     return {name: (folder / name).read_bytes() for name in plan.products}

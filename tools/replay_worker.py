@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS_TOOLS = {"build": ["plan"], "measure": ["adapter", "plan", "profile"]}
 # Keys of the report by group; what is nowhere here is in "about".
 GROUPS = {
-    "cycles": ("bottleneck", "solver", "latency", "throughput", "clock_hz"),
+    "cycles": ("bottleneck", "solver", "latency", "throughput", "timing", "clock_hz"),
     "graph": ("graph",),
     "memory": ("memory", "state"),
     "notes": ("notes",),

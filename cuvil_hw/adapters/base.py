@@ -18,6 +18,7 @@ from cuvil_hw.schedule.kernel import Buffer, KernelGraph
 from cuvil_hw.schedule.measured import Measured
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.schedule.space import Estimate, Objective
+from cuvil_hw.schedule.timing import DesignTiming
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -145,6 +146,15 @@ class ChecksProfile(Protocol):
     def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
         """(key, problem) for everything in a profile that can't be together, such as ("clock_mhz", "more than …").
         Called for a profile whose settings are of the declared kinds, when it is checked and before compiling."""
+
+
+@runtime_checkable
+class Times(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it the figures of the forms stay."""
+
+    def timing(self, module: ModuleOp, design: Design, profile: Profile) -> DesignTiming:
+        """Sizes what joins the processes of a lowered module, in place, and says how long a sample takes. Afterwards
+        `plan` finds it in its design."""
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ TOOLS = (
 EXTRAS: Mapping[str, Sequence[str]] = {
     "torch": ("torch",),
     "onnx": ("onnx",),
-    "compiler": ("xdsl", "ortools", "z3"),
+    "compiler": ("xdsl", "ortools", "z3", "numba"),
     "cli": ("typer", "rich"),
     "hf": ("transformers",),
     "cuda": ("cuda",),

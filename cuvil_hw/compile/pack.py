@@ -60,6 +60,7 @@ def pack(
         precision=precision.label,
         kernels=graph,
         choice=design.choice,
+        timing=design.timing,
         axes=profile.axes,
         clock_hz=profile.clock_hz,
         fixed=design.overhead,

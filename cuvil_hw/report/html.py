@@ -17,6 +17,11 @@ from cuvil_hw.version import VERSION
 ORIGINS = (
     ("analytic", "a formula of the target's cost model, for planning; a vendor's report or a measurement replaces it"),
     ("simulated", "counted while the generated sources ran on a simulator"),
+    (
+        "simulated (timing model)",
+        "the control of the emitted design ran over its FIFOs in simulated time; every loop keeps "
+        "its interval and pipelines have no latency, so hardware can only be slower",
+    ),
     ("measured", "ran here; the command that reproduces it stands with it"),
     ("vendor", "read from a report of the vendor's tools"),
 )
@@ -34,6 +39,7 @@ def render(report: Mapping[str, Any], command: str = "") -> str:
         else "",
         section("Cycles per layer", cycles_chart(report)),
         section("Layers", table(text.layers(report), slowest) + details("Schedules", text.schedules(report))),
+        section("Who waits for whom", table(text.timing(report))) if report.get("timing") else "",
         section("Quantization", table(text.quantization(report))) if report.get("quantization") else "",
         section("Accuracy", table(text.accuracy(report))) if report["accuracy"] else "",
         section("Saturations", table(text.saturations(report))) if report["saturations"] else "",

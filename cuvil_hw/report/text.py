@@ -28,6 +28,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
     """Every table that has rows."""
     found = [layers(report), schedules(report)] if report["layers"] else []
     makers = (
+        ("timing", timing),
         ("totals", totals),
         ("quantization", quantization),
         ("accuracy", accuracy),
@@ -68,6 +69,13 @@ def schedules(report: Mapping[str, Any]) -> Table:
     """How each layer is computed, and where it comes from."""
     rows = [[layer["name"], " + ".join(layer["ops"]), layer["schedule"], layer["loc"]] for layer in report["layers"]]
     return ["layer", "ops", "schedule", "source"], rows, [False] * 4
+
+
+def timing(report: Mapping[str, Any]) -> Table:
+    """Every process of a streaming design: its cycles for a sample, and for what it waits meanwhile."""
+    found = report["timing"]
+    rows = [[p["name"], words.count(p["cycles"]), words.waits(p)] for p in found["processes"]]
+    return ["process", "busy cycles", f"waits, cycles a sample, {found['origin']}"], rows, [False, True, False]
 
 
 def totals(report: Mapping[str, Any]) -> Table:
@@ -119,6 +127,12 @@ def closing(report: Mapping[str, Any]) -> list[str]:
         most = f"{words.slowest_layer(report)}, {words.count(slowest['cycles'])} cycles"
         lines.append(f"* {what}: {most}; {words.gap(report)}")
     lines.append(f"throughput: {words.rate(speed['inferences_per_s'])} inferences/s ({speed['origin']})")
+    if found := report.get("timing"):
+        formula = words.rate(speed["formula_inferences_per_s"])
+        lines.append(
+            f"  a sample every {words.count(found['interval'])} cycles; by the layers' estimates every "
+            f"{words.count(found['formula'])}, {formula} inferences/s (analytic)"
+        )
     if speed.get("host_seconds"):
         alone, beside = words.rate(speed["device_inferences_per_s"]), words.seconds(speed["host_seconds"])
         lines.append(f"  the device alone: {alone} inferences/s; the processor's ops take {beside} a sample")

@@ -78,10 +78,26 @@ def layer(found: Mapping[str, Any]) -> str:
     return f"{found['name']} ({name})" if name else str(found["name"])
 
 
+MOST_NAMES = 4  # of processes that are equally slow
+
+
 def slowest_layer(report: Mapping[str, Any]) -> str:
-    """The slowest layer, by its names in the program and in the model."""
-    name = report["bottleneck"]["layer"]
-    return next((layer(found) for found in report["layers"] if found["name"] == name), str(name))
+    """All that are as slow as the slowest layer: layers by their names in the program and in the model, ports and
+    converters by their own."""
+    found = report["bottleneck"]
+    layers = {known["name"]: layer(known) for known in report["layers"]}
+    names = [layers.get(name, name) for name in found.get("processes") or [found["layer"]]]
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def waits(process: Mapping[str, Any], most: int = 2) -> str:
+    """`123 cycles for words of conv_0 (conv_0_out)`: what a process waits for, longest first."""
+    parts = []
+    for w in process["waits"][:most]:
+        of = f"words of {w['process']}" if w["for"] == "words" else f"room before {w['process']}"
+        parts.append(f"{count(w['cycles'])} for {of} ({w['stream']})")
+    return "; ".join(parts)
 
 
 def target(report: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-// Record ad36eb97e9b580002d8369fcf0f67dcc2203078c594a91a79896f249184bafcf
+// Record 82a4222264bf269543e9957d62ff202e5116d8e27ee0da03ddf97186f5ce9847
 #include "mlp_int8_top.h"
 #include "tables.h"
 

@@ -121,7 +121,8 @@ def test_figures_follow_from_the_layers() -> None:
     assert [(layer["cycles"], layer["loc"]) for layer in r["layers"]] == [
         (400, 'model.py:3 "a<b>"'), (900, "model.py:4"), (100, "model.py:5"),
     ]  # fmt: skip
-    assert r["bottleneck"] == {"layer": r["layers"][1]["name"], "cycles": 900, "origin": "analytic"}
+    slowest = r["layers"][1]["name"]
+    assert r["bottleneck"] == {"layer": slowest, "processes": [slowest], "cycles": 900, "origin": "analytic"}
     assert r["throughput"]["inferences_per_s"] == pytest.approx(1e8 / 900)
     assert r["latency"]["seconds"] == pytest.approx(1400 / 1e8)
     assert r["solver"]["gap"] == pytest.approx(0.2)

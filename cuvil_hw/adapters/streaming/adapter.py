@@ -11,12 +11,14 @@ from cuvil_hw.adapters.streaming.analysis import cost
 from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
+from cuvil_hw.adapters.streaming.timing.figures import time_design
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.schedule.space import Objective
+from cuvil_hw.schedule.timing import DesignTiming
 from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
@@ -61,3 +63,15 @@ class Streaming(ABC):
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         return dataflow.lower(design.graph, design.forms(Process), self.port_bits(profile), self.packets)
+
+    def timing(self, module: ModuleOp, design: Design, profile: Profile) -> DesignTiming:
+        fabric, used = self.fabric(profile), design.choice.use
+        spare = {a.name: max(a.budget - used.get(a.name, 0.0), 0.0) for a in profile.axes if a.rule == "sum"}
+
+        def price(depth: int, bits: int) -> Mapping[str, float]:
+            return cost.fifo_use(fabric, depth, bits).axes(fabric)
+
+        def made_of(depth: int, bits: int) -> str:
+            return cost.fifo_kind(fabric, depth, bits)
+
+        return time_design(module, design.graph.constants, price, made_of, spare)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, SettingKind, Style
@@ -58,5 +59,5 @@ class ZynqAdapter(Streaming):
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         # What a driver may expect of a batch: cycles from one sample to the next.
-        interval = max((candidate.estimate.cycles for _, candidate in design.choice.picked), default=0)
-        return project(module, design.graph, profile, golden, int(interval))
+        interval = ceil(design.timing.interval) if design.timing is not None else 0
+        return project(module, design.graph, profile, golden, interval)
