@@ -6,7 +6,9 @@ CUVIL_NETWORKS=100 tries that many random networks instead of two; a seed in a f
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from torch import nn
 from xdsl.ir import SSAValue
 
 import cuvil
-from cuvil_hw import ops
+from cuvil_hw import data, ops
 from cuvil_hw.adapters.temporal.engine import Engine
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
@@ -28,6 +30,7 @@ from cuvil_hw.types import TensorType
 from tests.support import fpga_runner, temporal_runner
 from tests.support.device_runner import planned, program_of
 from tests.support.fpga_networks import network
+from tests.support.xilinx import ap_types
 
 pytestmark = [pytest.mark.needs("g++")]
 
@@ -76,6 +79,23 @@ def test_layers_run_on_the_engine_whatever_its_size(engine: Engine, kernels: int
     """The windows of a global pool and of a long linear layer don't fit the small one: the vector unit runs these."""
     assert len(temporal_runner.passes(layers(), engine)) == kernels
     assert not temporal_runner.check(layers(), engine)
+
+
+def test_xilinx_own_integers_give_the_same() -> None:
+    assert not temporal_runner.check(layers(), ENGINES[2], headers=ap_types())
+
+
+@pytest.mark.parametrize("xilinx", [False, True])
+def test_sources_compile_without_a_warning(tmp_path: Path, xilinx: bool) -> None:
+    graph = fpga_runner.graph_of(layers())
+    planned(graph, temporal_runner.chosen(graph, ENGINES[0])[0], ZynqTemporal(), temporal_runner.PROFILE).write(
+        tmp_path
+    )
+    sim = data.folder("sim")
+    folders = [sim / "xilinx_compat", ap_types(), sim / "hls"] if xilinx else [sim / "hls"]
+    include = [part for folder in folders for part in ("-isystem", folder)]
+    options = ("-std=c++14", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Isrc")
+    subprocess.run(["g++", *options, *include, "src/layers.cpp"], check=True, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(2000, 2000 + COUNT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -30,14 +31,21 @@ def chosen(graph: KernelGraph, engine: Engine) -> tuple[Choice, list[Form]]:
     return Choice(tuple(picked), 0.0, 0.0, {}, "temporal"), forms
 
 
-def check(program: Program, engine: Engine, narrow: bool = True, seed: int = 0, flags: Sequence[str] = ("-O1",)) -> str:
+def check(
+    program: Program,
+    engine: Engine,
+    narrow: bool = True,
+    seed: int = 0,
+    flags: Sequence[str] = ("-O1",),
+    headers: Path | None = None,
+) -> str:
     """Simulate four samples: "" when all bits are those of the meaning, else what differs and how kernels ran."""
     inputs = fpga_runner.samples(program, np.random.default_rng(seed), 4)
     wanted = fpga_runner.meaning(program, inputs)
     graph = fpga_runner.graph_of(program, narrow)
     choice, forms = chosen(graph, engine)
     with program_of(graph, planned(graph, choice, ZynqTemporal(), PROFILE)) as made:
-        simulation = TemporalSimulation(made, flags)
+        simulation = TemporalSimulation(made, flags, headers)
         got, _ = simulation.run(inputs)
         simulation.close()
     different = fpga_runner.difference(program, got, wanted)

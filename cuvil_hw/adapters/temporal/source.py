@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from xdsl.dialects.builtin import MemRefType, ModuleOp
+from xdsl.dialects.builtin import IntegerType, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.temporal.descriptor import COMBINE, CONVOLVE, FIRST_LOOP
@@ -58,7 +58,7 @@ def top(module: ModuleOp, engine: Engine | None, passes: int, name: str, units: 
     body = "\n".join(
         f"            case {unit}:\n                {call}\n                break;" for unit, call in cases
     )
-    return f"""void {name}({", ".join(ports)}) {{
+    return f"""void {name}({_wrapped(ports, 4)}) {{
 {chr(10).join(pragmas)}
     for (int n = 0; n < {passes}; ++n) {{
         const cuvil::engine::pass p = cuvil::engine::read_pass(weights, n);
@@ -80,9 +80,18 @@ def _calls(module: ModuleOp, typed: Mapping[str, str]) -> list[str]:
         for n, arg in enumerate(function.body.block.args):
             assert isinstance(arg.type, MemRefType)
             kind = declared(arg.type.element_type, NESTS)
-            args.append(f"{typed[kind]} + p.places[{n}] / int(sizeof({kind}))")
-        calls.append(f"{names[function.sym_name.data]}({', '.join(args)});")
+            size = 1 if isinstance(arg.type.element_type, IntegerType) and arg.type.element_type.width.data <= 8 else 0
+            args.append(f"{typed[kind]} + p.places[{n}]{'' if size else f' / sizeof({kind})'}")
+        calls.append(f"{names[function.sym_name.data]}({_wrapped(args, 20)});")
     return calls
+
+
+def _wrapped(parts: Sequence[str], indent: int) -> str:
+    """On one line where that is short, else each on its own."""
+    if sum(len(p) + 2 for p in parts) + indent < 100:
+        return ", ".join(parts)
+    start = "\n" + " " * indent
+    return start + f",{start}".join(parts)
 
 
 def nests(module: ModuleOp) -> str:

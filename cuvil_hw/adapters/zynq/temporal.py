@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 _HEADERS = ("math.h", "stdint.h", "cuvil_hls.h", "passes.h", "cuvil_engine.h")
-# Of a 16-bit DDR3-1050, the slowest memory of the boards here, at most.
+# Of a 16-bit DDR3-1050, as a PYNQ-Z2 has it, at most.
 _GB_S = 2.1
 
 

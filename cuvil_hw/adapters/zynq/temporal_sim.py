@@ -27,9 +27,13 @@ _ERROR_BYTES = 4096
 _ALIASED = ("-fno-strict-aliasing",)
 
 
-def build(program: DeviceProgram, record: TemporalRecord, flags: Sequence[str] = ()) -> Path:
-    """The shared library of a program's sources. Raises ToolNotFound, BuildFailed."""
-    include = data.folder("sim") / "hls"
+def build(
+    program: DeviceProgram, record: TemporalRecord, flags: Sequence[str] = (), headers: Path | None = None
+) -> Path:
+    """The shared library of a program's sources. `headers`: another folder with ap_int.h (Xilinx's own, say), used
+    before sim/hls. Raises ToolNotFound, BuildFailed."""
+    sim = data.folder("sim")
+    include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
     files = {
         path.relative_to(program.folder).as_posix(): path.read_bytes()
         for path in sorted((program.folder / "src").iterdir())
@@ -38,16 +42,17 @@ def build(program: DeviceProgram, record: TemporalRecord, flags: Sequence[str] =
     text = (
         f'#include "src/{record.project}.cpp"\n#include <cuvil_sim_memory.h>\nCUVIL_SIM_MEMORY_DESIGN({record.top})\n'
     )
-    argv = ("g++", *FLAGS, *_ALIASED, *host_flags(), *flags, f"-I{include}", "-Isrc", "design.cpp", "-o", _LIBRARY)
+    found = (*(f"-I{folder}" for folder in include), "-Isrc")
+    argv = ("g++", *FLAGS, *_ALIASED, *host_flags(), *flags, *found, "design.cpp", "-o", _LIBRARY)
     command = Command(argv, "simulate an HLS design", "install it (Debian: apt-get install g++)")
     plan = BuildPlan({**files, "design.cpp": text.encode()}, (command,), (_LIBRARY,))
-    return cached_build(plan, folder_digest([include])) / _LIBRARY
+    return cached_build(plan, folder_digest(include)) / _LIBRARY
 
 
 class TemporalSimulation:
     """One design, loaded into this process, with its memory. Runs of several threads take turns."""
 
-    def __init__(self, program: DeviceProgram, flags: Sequence[str] = ()) -> None:
+    def __init__(self, program: DeviceProgram, flags: Sequence[str] = (), headers: Path | None = None) -> None:
         """Raises ArtifactError, ToolNotFound, BuildFailed, DeviceError."""
         self._record = read(TemporalRecord, program)
         self._program = program
@@ -55,7 +60,7 @@ class TemporalSimulation:
             self._memory = np.require(self._record.image(program), requirements=["A", "W"])
         except ValueError as e:
             raise ArtifactError(f"{program.name}: {e}; compile the model again") from e
-        self._library = Library(build(program, self._record, flags), program.name)
+        self._library = Library(build(program, self._record, flags, headers), program.name)
         self._turn = Turn()
         self._closed = False
 
