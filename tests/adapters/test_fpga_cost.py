@@ -121,15 +121,15 @@ def folding(stage: Stage, pe: int, simd: int, memory_: str = "bram", multiplier:
 def test_cycles_count_every_product() -> None:
     s = conv_stage()
     products = 100 * 12 * 9 * 8  # pixels, outputs, taps, inputs
-    assert cost.cycles(folding(s, 1, 1), ZYNQ.floats) == products
-    assert cost.cycles(folding(s, 4, 8), ZYNQ.floats) == products // 32
+    assert cost.cycles(folding(s, 1, 1)) == products
+    assert cost.cycles(folding(s, 4, 8)) == products // 32
     point = conv_stage(kernel=1)
-    assert cost.cycles(folding(point, 12, 8, ""), ZYNQ.floats) == 100  # a pixel a cycle: no faster than the stream
+    assert cost.cycles(folding(point, 12, 8, "")) == 100  # a pixel a cycle: no faster than the stream
 
 
 def test_a_window_generator_bounds_a_stage() -> None:
     s = conv_stage()
-    widest = cost.cycles(folding(s, 12, 8), ZYNQ.floats)
+    widest = cost.cycles(folding(s, 12, 8))
     assert widest == 900 + 10 + 2  # nine words a window, and a row and two pixels before the first
 
 
@@ -176,7 +176,7 @@ def test_more_lanes_are_not_slower_and_not_smaller(multiplier: str, groups: int)
     for sch in fold.foldings(s, ZYNQ.floats):
         if sch.memory == "bram" and sch.multiplier == multiplier:
             use = cost.resources(sch, ZYNQ)
-            grid[sch.pe, sch.simd] = (cost.cycles(sch, ZYNQ.floats), use)
+            grid[sch.pe, sch.simd] = (cost.cycles(sch), use)
     assert len(grid) >= 4
     for (pe, simd), (cycles, use) in grid.items():
         for (more_pe, more_simd), (fewer, larger) in grid.items():

@@ -98,7 +98,7 @@ def test_a_sum_waits_for_its_adder_unless_others_take_their_turn(outputs: int, i
     for s in fold.foldings(layer, ZYNQ.floats):
         assert s.lanes[0] == 1
         found[s.lanes[1]] = s.ii
-        assert cost.cycles(s, ZYNQ.floats) == 10 * outputs // s.lanes[1] * s.ii
+        assert cost.cycles(s) == 10 * outputs // s.lanes[1] * s.ii
     assert found == intervals
 
 

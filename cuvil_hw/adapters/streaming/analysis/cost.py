@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, log2, prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
 from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, narrowest, stored
-from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted, latency
+from cuvil_hw.adapters.streaming.analysis.floats import counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
@@ -178,14 +178,14 @@ def fifo_kind(fabric: Fabric, depth: int, width: int) -> str:
     return fabric.place(depth, width)
 
 
-def cycles(folding: Folding, cores: Cores) -> int:
+def cycles(folding: Folding) -> int:
     """Cycles for which a stage and its window generator are busy with one sample (the initiation interval in the
     pipeline of stages)."""
     stage = folding.stage
     lanes_in, lanes_out = folding.lanes
     if stage.kind in ("buffered", "map"):
-        return steps(folding, cores)
-    main = steps(folding, cores)
+        return steps(folding)
+    main = steps(folding)
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:
         return max(main, source)
@@ -195,20 +195,13 @@ def cycles(folding: Folding, cores: Cores) -> int:
     return max(source, plan.steps, main + max(0, plan.lead - (again if stage.kind == "dense" else 0)))
 
 
-def steps(folding: Folding, cores: Cores) -> int:
+def steps(folding: Folding) -> int:
     """Cycles for which the process of a stage is busy with one sample."""
     stage, ii = folding.stage, folding.ii
     lanes_in, lanes_out = folding.lanes
     if stage.kind == "buffered":
-        inner: float = ii
-        for i in stage.kernel.reduction_iters:
-            inner *= i.extent
-        reduce = stage.kernel.reduce
-        if reduce is not None and stage.floats:  # the next outputs start when these are through
-            across = stage.side_by_side
-            fill = sum(latency(e, cores) for e in (*reduce.update, stage.kernel.body))
-            inner += fill / across + (2 if across > 1 else 0)
-        return ceil(sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * inner)
+        each = prod(i.extent for i in stage.kernel.reduction_iters)
+        return (sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * each) * ii
     fold_out = stage.channels_out // lanes_out
     if stage.kind == "map":
         return stage.pixels * fold_out

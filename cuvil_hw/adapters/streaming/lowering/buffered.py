@@ -1,39 +1,58 @@
-"""The process of a stage without a streaming form: it holds its inputs, then computes one output after the other."""
+"""The process of a stage without a streaming form: it holds its inputs, then computes one output after the other.
+
+One flat loop: its first steps fill the memories, one word each, the others compute, one step of a reduction each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce as folded
+from math import prod
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import func
+from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.streaming.analysis.exact import stored
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
-from cuvil_hw.expr.nodes import Iter, Load, Lookup, Reduce
+from cuvil_hw.adapters.streaming.lowering.registers import Register, count
+from cuvil_hw.expr.nodes import Load, Lookup
 from cuvil_hw.ir import level2
 from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 
 
 def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: int = 1) -> func.FuncOp:
-    """Fill a buffer with each input, then compute the outputs in streaming order, one after the other. `ii`: cycles
-    between two steps of a reduction."""
-    k = stage.kernel
-    order = physical(k.type.rank)
+    """Fill a memory with each input, then compute the outputs in streaming order. `ii`: cycles between two steps. Where
+    the stage says so, the reductions of all outputs along the innermost dimension take turns, step by step: while one
+    waits for its sum, the others go on. Each keeps its own order."""
+    k, side = stage.kernel, stage.side_by_side
+    reduction = k.reduce
+    outer = [k.iterators[d] for d in physical(k.type.rank)]
+    inner = [outer.pop()] if side > 1 else []
+    steps = list(reduction.iters) if reduction is not None else []
+    filled = [graph.buffers[s].type.size for s in stage.sources]
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         held: dict[str, SSAValue] = {}
+        fills = []
         for arg, name in zip(args, stage.sources, strict=False):
             kind = graph.buffers[name].type
             held[name] = e.alloca(kind.shape or (1,), kind.dtype, f"{name}_held")
             word = e.alloca((1,), kind.dtype, f"{name}_word", word=True)
-            _fill(e, arg, word, held[name], kind.shape)
+            places = [Register(e, f"{name}_d{d}", n) for d, n in enumerate(kind.shape)]
+            fills.append(_fill(e, arg, word, held[name], places))
         y = e.alloca((1,), k.type.dtype, "y", word=True)
-        iters: dict[str, SSAValue] = {}
+        digits = {it.name: Register(e, it.name, it.extent) for it in (*outer, *steps, *inner)}
+        shape = (side,) if side > 1 else ()
+        starts = reduction.init if reduction is not None else ()
+        states = [e.alloca(shape, start.dtype, f"state{n}") for n, start in enumerate(starts)]
+        for state in states:
+            meets_after(state, side)
 
         def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
             kind = graph.buffers[leaf.buffer].type
@@ -49,31 +68,42 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
             table = em.table(np.asarray(leaf.values), leaf.dtype, f"{k.name}_lut", stored=kind)
             return em.load(table, em.value(leaf.index, env))
 
-        def reduce(node: Reduce, em: Emitter, env: Env) -> SSAValue:
-            return _fold(em, node, env, iters, ii)[node.result]
+        def compute() -> None:
+            iters = {name: digit.index() for name, digit in digits.items()}
+            values: list[SSAValue] = []
 
-        def emit(how: Callable[[Reduce, Emitter, Env], SSAValue]) -> None:
-            e.store(
-                e.value(k.body, Env(dict(iters), load, lookup, how, product=stage.elsewhere)), y, e.const(0, "index")
-            )
-            e.do(level2.StreamWriteOp(args[-1], y))
+            def give() -> None:
+                env = Env(iters, load, lookup, lambda node, *_: values[node.result], product=stage.elsewhere)
+                e.store(e.value(k.body, env), y, e.const(0, "index"))
+                e.do(level2.StreamWriteOp(args[-1], y))
 
-        def nest(dims: Sequence[int]) -> None:
-            if not dims:
-                emit(reduce)
-                return
-            it = k.iterators[dims[0]]
-            if k.reduce is not None and len(dims) == 1 and stage.side_by_side > 1:
-                _side_by_side(e, k.reduce, it, iters, load, emit, ii)
-                return
+            if reduction is None:
+                give()
+            else:
+                at = [iters[i.name] for i in inner]
+                first = _all(e, [digits[i.name].is_first() for i in steps])
+                env = Env(iters, load, lookup, product=stage.elsewhere)
+                begin = [
+                    e.put(arith.SelectOp(first, e.value(start, env), e.load(state, *at)))
+                    for start, state in zip(starts, states, strict=True)
+                ]
+                values += [e.value(update, replace(env, states=tuple(begin))) for update in reduction.update]
+                for value, state in zip(values, states, strict=True):
+                    e.store(value, state, *at)
+                e.branch(_all(e, [digits[i.name].is_last() for i in steps]), give)
+            count(e, list(digits.values()))
 
-            def inner(i: SSAValue, _: Any) -> None:
-                iters[it.name] = i
-                nest(dims[1:])
+        def step(t: SSAValue, _: Any) -> None:
+            for n, fill in enumerate(fills):
+                begin, end = sum(filled[:n]), sum(filled[: n + 1])
+                here = [e.compare("ge", t, e.const(begin, "index"))] if begin else []
+                e.branch(_all(e, [*here, e.compare("lt", t, e.const(end, "index"))]), fill)
+            if filled:
+                e.branch(e.compare("ge", t, e.const(sum(filled), "index")), compute)
+            else:
+                compute()
 
-            e.loop(it.extent, it.name, inner, pipeline=1 if len(dims) == 1 and not k.reduce else 0)
-
-        nest(order)
+        e.loop(sum(filled) + k.type.size * prod(i.extent for i in steps), "t", step, pipeline=ii)
 
     ins = [
         (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, 1)
@@ -83,79 +113,21 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
     return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, 1)], body)
 
 
-def _fill(e: Emitter, stream: SSAValue, word: SSAValue, buffer: SSAValue, shape: tuple[int, ...]) -> None:
-    at: dict[int, SSAValue] = {}
+def _fill(
+    e: Emitter, stream: SSAValue, word: SSAValue, memory: SSAValue, places: Sequence[Register]
+) -> Callable[[], None]:
+    """What one step of filling a memory does. `places`: where the next word goes, by dimension."""
 
-    def nest(dims: Sequence[int]) -> None:
-        if not dims:
-            e.do(level2.StreamReadOp(stream, word))
-            place = [at[d] for d in range(len(shape))] or [e.const(0, "index")]
-            e.store(e.load(word, e.const(0, "index")), buffer, *place)
-            return
+    def fill() -> None:
+        e.do(level2.StreamReadOp(stream, word))
+        at = [p.index() for p in places] or [e.const(0, "index")]
+        e.store(e.load(word, e.const(0, "index")), memory, *at)
+        count(e, [places[d] for d in physical(len(places))])
 
-        def inner(i: SSAValue, _: Any) -> None:
-            at[dims[0]] = i
-            nest(dims[1:])
-
-        e.loop(shape[dims[0]], f"d{dims[0]}", inner, pipeline=1 if len(dims) == 1 else 0)
-
-    nest(physical(len(shape)))
+    return fill
 
 
-def _fold(e: Emitter, node: Reduce, env: Env, iters: dict[str, SSAValue], ii: int) -> tuple[SSAValue, ...]:
-    start = [e.value(i, env) for i in node.init]
-
-    def nest(rest: Sequence[Iter], carried: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
-        if not rest:
-            inner = Env({**env.iters, **iters}, env.load, env.lookup, env.reduce, carried, env.product)
-            return tuple(e.value(u, inner) for u in node.update)
-
-        def step(i: SSAValue, states: tuple[SSAValue, ...]) -> tuple[SSAValue, ...]:
-            iters[rest[0].name] = i
-            return nest(rest[1:], states)
-
-        return e.loop(rest[0].extent, rest[0].name, step, init=carried, pipeline=ii if len(rest) == 1 else 0)
-
-    return nest(node.iters, tuple(start))
-
-
-def _side_by_side(
-    e: Emitter, node: Reduce, across: Iter, iters: dict[str, SSAValue], load: Callable[[Load, Emitter, Env], SSAValue],
-    emit: Callable[[Callable[[Reduce, Emitter, Env], SSAValue]], None], ii: int,
-) -> None:  # fmt: skip
-    """The reductions of all outputs along `across`, step by step in turn: while one waits for its sum, the others go
-    on. Each keeps its own order."""
-    states = [e.alloca((across.extent,), start.dtype, f"state{n}") for n, start in enumerate(node.init)]
-    for state in states:
-        meets_after(state, across.extent)
-
-    def each(name: str, body: Callable[[SSAValue], None], pipeline: int) -> None:
-        def one(i: SSAValue, _: Any) -> None:
-            iters[across.name] = i
-            body(i)
-
-        e.loop(across.extent, name, one, pipeline=pipeline)
-
-    def begin(i: SSAValue) -> None:
-        for state, start in zip(states, node.init, strict=True):
-            e.store(e.value(start, Env(dict(iters), load)), state, i)
-
-    def add(i: SSAValue) -> None:
-        env = Env(dict(iters), load, states=tuple(e.load(state, i) for state in states))
-        for state, value in zip(states, [e.value(u, env) for u in node.update], strict=True):
-            e.store(value, state, i)
-
-    def nest(rest: Sequence[Iter]) -> None:
-        if not rest:
-            each(across.name, add, ii)
-            return
-
-        def step(i: SSAValue, _: Any) -> None:
-            iters[rest[0].name] = i
-            nest(rest[1:])
-
-        e.loop(rest[0].extent, rest[0].name, step)
-
-    each("first", begin, 1)
-    nest(node.iters)
-    each("last", lambda i: emit(lambda *_: e.load(states[node.result], i)), 1)
+def _all(e: Emitter, conditions: Sequence[SSAValue]) -> SSAValue:
+    if not conditions:
+        return e.const(True, "bool")
+    return folded(lambda a, b: e.put(arith.AndIOp(a, b)), conditions)

@@ -171,7 +171,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731
-    busy = cost.steps(form.folding, form.fabric.floats)
+    busy = cost.steps(form.folding)
     net.nodes.append(Node(k.name, ins, (out,), build, needs, busy, ahead, sequential=s.kind == "buffered"))
 
 

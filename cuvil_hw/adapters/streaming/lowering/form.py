@@ -27,7 +27,7 @@ class Process:
         return self.folding.describe()
 
     def estimate(self, profile: Profile) -> Estimate:
-        cycles = cost.cycles(self.folding, self.fabric.floats)
+        cycles = cost.cycles(self.folding)
         return Estimate(cycles / profile.clock_hz, cycles, cost.resources(self.folding, self.fabric).axes(self.fabric))
 
     def emit(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:

@@ -24,6 +24,8 @@ from cuvil_hw.ir.annotations import Comment, Distance, Role, annotate
 from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 
+FEW = 4  # running values a lane that lie in registers: a memory would have to give one back sooner than it can
+
 
 def process(
     name: str, comment: str, tables: Tables, layer: int, streams: Sequence[tuple[str, str, int]],
@@ -244,8 +246,9 @@ def running(
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         x = e.alloca((lanes,), source, "x", word=True)
         y = e.alloca((pe,), k.type.dtype, "y", word=True)
-        acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(1,))
-        if stage.floats:
+        registers = folded.nf <= FEW and not stage.floats
+        acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(0, 1) if registers else (1,))
+        if not registers:
             meets_after(acc, folded.nf)
 
         def step(tap: SSAValue, nf: SSAValue) -> None:

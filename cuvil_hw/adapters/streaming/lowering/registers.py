@@ -33,6 +33,12 @@ class Register:
         if self._memory is not None:
             self._e.store(self._e.const(self.start, self._dtype), self._memory)
 
+    def is_first(self) -> SSAValue:
+        """Whether it is 0."""
+        if self._memory is None:
+            return self._e.const(True, "bool")
+        return self._e.compare("eq", self._e.load(self._memory), self._e.const(0, self._dtype))
+
     def is_last(self) -> SSAValue:
         """Whether it is extent - 1."""
         if self._memory is None:
