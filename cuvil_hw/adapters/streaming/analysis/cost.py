@@ -15,7 +15,7 @@ from math import ceil, log2, prod
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
 from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, narrowest, stored
-from cuvil_hw.adapters.streaming.analysis.floats import counted
+from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
@@ -181,8 +181,7 @@ def fifo_kind(fabric: Fabric, depth: int, width: int) -> str:
 def cycles(folding: Folding) -> int:
     """Cycles for which a stage and its window generator are busy with one sample (the initiation interval in the
     pipeline of stages)."""
-    stage = folding.stage
-    lanes_in, lanes_out = folding.lanes
+    stage, lanes_in = folding.stage, folding.lanes[0]
     if stage.kind in ("buffered", "map"):
         return steps(folding)
     main = steps(folding)
@@ -191,33 +190,31 @@ def cycles(folding: Folding) -> int:
         return max(main, source)
     plan = ring(stage, lanes_in).schedule
     # While the last window is read again, the generator already takes the first words of the next sample.
-    again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // lanes_out))
+    again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // folding.pe))
     return max(source, plan.steps, main + max(0, plan.lead - (again if stage.kind == "dense" else 0)))
 
 
 def steps(folding: Folding) -> int:
     """Cycles for which the process of a stage is busy with one sample."""
     stage, ii = folding.stage, folding.ii
-    lanes_in, lanes_out = folding.lanes
     if stage.kind == "buffered":
         each = prod(i.extent for i in stage.kernel.reduction_iters)
         return (sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * each) * ii
-    fold_out = stage.channels_out // lanes_out
+    fold_out = stage.channels_out // folding.pe
     if stage.kind == "map":
         return stage.pixels * fold_out
-    inputs = stage.channels_in // lanes_in if stage.kind == "dense" else 1
-    return stage.pixels * fold_out * stage.tap_count * inputs * ii
+    return stage.pixels * fold_out * folding.between * ii
 
 
 def resources(folding: Folding, fabric: Fabric) -> Use:
     """Use of one stage with its window generator, its input FIFO and its constants."""
     stage, k = folding.stage, folding.stage.kernel
-    lanes_in, pe = folding.lanes
+    lanes_in, lanes_out = folding.lanes
     source = stage.kernel.operand(stage.sources[0]).type.dtype if stage.sources else k.type.dtype
     width_in, width_out = bits(source), bits(k.type.dtype)
     use = fifo_use(fabric, 2, lanes_in * width_in)
-    use.lut += 60 + width_out * pe  # control and output register of a pipelined process
-    use.ff += 80 + 2 * width_out * pe
+    use.lut += 60 + width_out * lanes_out  # control and output register of a pipelined process
+    use.ff += 80 + 2 * width_out * lanes_out
     if stage.kind == "buffered":
         _buffered(use, folding, fabric)
         return use
@@ -225,10 +222,29 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
         _reduction(use, folding, fabric, lanes_in, width_in)
         if stage.reordered:
             _window(use, stage, fabric, lanes_in, width_in)
-    _arithmetic(use, folding, stage.epilogue, fabric, pe)
+        if folding.tail:
+            _tail(use, folding, fabric)
+    _arithmetic(use, folding, stage.epilogue, fabric, lanes_out)
+    pe, outside = folding.pe, set(stage.epilogue)
     steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
-    _tables(use, stage.parameters, fabric, (pe, lanes_in), (max(1, stage.channels_out // pe), steps))
+    for lanes, tables in (
+        (lanes_out, [t for t in stage.parameters if t.leaf in outside]),
+        (pe, [t for t in stage.parameters if t.leaf not in outside]),
+    ):
+        _tables(use, tables, fabric, (lanes, lanes_in), (max(1, stage.channels_out // lanes), steps))
     return use
+
+
+def _tail(use: Use, folding: Folding, fabric: Fabric) -> None:
+    """What an epilogue of its own takes beside its arithmetic: control, and the way of the sums to it."""
+    stage, reduce = folding.stage, folding.stage.kernel.reduce
+    assert reduce is not None
+    width = folding.pe * bits(reduce.dtype)
+    use.lut += 2 * 60 + width  # a process and a converter, whose word moves up
+    use.ff += 2 * 80 + width
+    burst = stage.channels_out // folding.pe if stage.kind == "depthwise" else 2
+    use.add(fifo_use(fabric, max(burst, 2), width))
+    use.add(fifo_use(fabric, 2, folding.tail * bits(reduce.dtype)))
 
 
 def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: int) -> None:
@@ -258,6 +274,8 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # and what the pipeline carries of it
     if stage.kind == "dense" and fold_out > 1 and not stage.ordered:
         memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
+        if not stage.reordered:  # and the next one, meanwhile
+            use.add(fifo_use(fabric, max(depth_in, 2), simd * width_in))
     if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1:
         for _ in range(pe):
             memory(use, fabric, fold_out, acc)

@@ -31,7 +31,22 @@ class Folding:
     @property
     def lanes(self) -> tuple[int, int]:
         """Elements a word on the input and on the output side."""
-        return (self.simd if self.stage.kind == "dense" else self.pe), self.pe
+        return (self.simd if self.stage.kind == "dense" else self.pe), self.tail or self.pe
+
+    @property
+    def between(self) -> int:
+        """Steps from one word of sums to the next, on average."""
+        return self.stage.tap_count * (self.stage.channels_in // self.simd if self.stage.kind == "dense" else 1)
+
+    @property
+    def tail(self) -> int:
+        """Lanes of the epilogue where it is a process of its own, which works while the next sums are made: as few as
+        keep up. 0 where all lanes have to, or where nothing is multiplied: wires to another process cost more then."""
+        stage = self.stage
+        if stage.kind not in ("dense", "depthwise") or stage.floats or not stage.products[1] or self.pe == 1:
+            return 0
+        fewest = next(n for n in lane_chain(stage.channels_out) if n * self.between >= self.pe or n == self.pe)
+        return fewest if fewest < self.pe else 0
 
     def describe(self) -> str:
         weights = f" w@{self.memory}" if self.memory else ""
@@ -39,6 +54,7 @@ class Folding:
         parts.append(f"kind={self.stage.kind}")
         parts += [f"multiplier={self.multiplier}"] if self.multiplier else []
         parts += [f"rescale={self.rescale}"] if self.rescale else []
+        parts += [f"epilogue={self.tail}"] if self.tail else []
         return "; ".join(parts + ([f"ii={self.ii}"] if self.ii > 1 else []))
 
 

@@ -40,7 +40,8 @@ class Stream:
 class Node:
     """One process. `build` is None for the ports of the design. `cycles`: for which one sample keeps it busy, if
     nothing makes it wait; `ahead`: words that it reads in one go, as the first of the next sample or window, while it
-    reads none at other times; `smooth`: gives words at its own pace, whenever its input came."""
+    reads none at other times; `burst`: words that it gives in one go, beyond those that are taken meanwhile; `smooth`:
+    gives words at its own pace, whenever its input came."""
 
     name: str
     inputs: tuple[Stream, ...]
@@ -49,6 +50,7 @@ class Node:
     needs: Callable[[Stream], Counts]
     cycles: int
     ahead: int = 0
+    burst: int = 0
     smooth: bool = False
     sequential: bool = False  # reads each input to its end before the next
 
@@ -128,7 +130,10 @@ def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
 
 def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
     """The next stream of a buffer, with the wanted number of lanes."""
-    have = net.ready[buffer].pop()
+    return _convert(net, net.ready[buffer].pop(), lanes, reader)
+
+
+def _convert(net: Network, have: Stream, lanes: int, reader: str) -> Stream:
     if have.lanes == lanes:
         return have
     words = have.words * have.lanes // lanes
@@ -153,11 +158,12 @@ def _place(net: Network, form: Process, layer: int) -> None:
         build_window = lambda: window(name, s, source.dtype, tables, lanes_in)  # noqa: E731
         plan = r.schedule
         needs_window = lambda _: r.read_by()  # noqa: E731
-        net.nodes.append(Node(name, (source,), (taps,), build_window, needs_window, plan.steps, plan.lead, True))
+        net.nodes.append(Node(name, (source,), (taps,), build_window, needs_window, plan.steps, plan.lead, smooth=True))
         ins = (taps,)
     out = net.stream(k.output, k.type.dtype, lanes_out, k.type.size)
-    fold_out = s.channels_out // lanes_out
-    ahead = 0
+    pe, tail = form.folding.pe, form.folding.tail
+    fold_out = s.channels_out // pe
+    ahead = burst = 0
     needs: Callable[[Stream], Counts]
     match s.kind:
         case "dense":
@@ -166,13 +172,23 @@ def _place(net: Network, form: Process, layer: int) -> None:
             ahead = words if fold_out > 1 and not s.ordered else 0
         case "depthwise":
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
+            burst = fold_out - fold_out * tail // pe if tail else 0
         case "map":
             needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731
     busy = cost.steps(form.folding)
-    net.nodes.append(Node(k.name, ins, (out,), build, needs, busy, ahead, sequential=s.kind == "buffered"))
+    given = out
+    if tail:
+        assert k.reduce is not None
+        given = net.stream(f"{k.name}_sums", k.reduce.dtype, pe, k.type.size)
+    net.nodes.append(Node(k.name, ins, (given,), build, needs, busy, ahead, burst, sequential=s.kind == "buffered"))
+    if tail:
+        few = _convert(net, given, tail, k.name)
+        build_tail = lambda: form.emit_epilogue(graph, tables, layer)  # noqa: E731
+        needs_tail = lambda _: fifo.map_needs(out.words)  # noqa: E731
+        net.nodes.append(Node(f"{k.name}_epilogue", (few,), (out,), build_tail, needs_tail, out.words))
 
 
 def fifo_depths(net: Network) -> dict[str, int]:
@@ -202,11 +218,13 @@ def _waiting(net: Network) -> dict[str, int]:
     in one go and none at other times: those that don't come while it reads; all of them where it reads at an even pace
     else, as does who writes them."""
     pace: dict[str, int] = {}  # cycles in which the words of a stream come, at best
-    result = {}
+    result: dict[str, int] = {}
     for n in net.nodes:
         for s in n.inputs:
             meanwhile = n.ahead * s.words // max(pace[s.name], s.words)
-            result[s.name] = n.ahead - (meanwhile if meanwhile == n.ahead or not n.smooth else 0)
+            room = n.ahead - (meanwhile if meanwhile == n.ahead or not n.smooth else 0)
+            result[s.name] = max(result.get(s.name, 0), room)
+        result.update({s.name: n.burst for s in n.outputs})
         slowest = max((pace[s.name] for s in n.inputs if not n.smooth), default=0)
         pace.update(dict.fromkeys((s.name for s in n.outputs), max(slowest, n.cycles)))
     return result

@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.streaming.analysis import cost, exact, fold
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
-from cuvil_hw.adapters.streaming.analysis.stage import classify
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.contract.constants import ConstantStore
@@ -30,18 +30,28 @@ class Process:
         cycles = cost.cycles(self.folding)
         return Estimate(cycles / profile.clock_hz, cycles, cost.resources(self.folding, self.fabric).axes(self.fabric))
 
-    def emit(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
-        """The function of role "process": streams in, then streams out. `layer`: number in saturation counters."""
+    @property
+    def _stage(self) -> Stage:
+        """The stage as it was decided what its products are made of."""
         f = self.folding
-        stage = replace(f.stage, multiplier=f.multiplier, rescale=f.rescale)
+        return replace(f.stage, multiplier=f.multiplier, rescale=f.rescale)
+
+    def emit(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
+        """The function of role "process": streams in, then streams out. `layer`: number in saturation counters. Where
+        the epilogue is a process of its own, this one gives the sums."""
+        f, stage = self.folding, self._stage
         match stage.kind:
             case "dense" if not stage.ordered:
-                return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory)
+                return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory, f.tail > 0)
             case "dense" | "depthwise":
-                return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii)
+                return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii, f.tail > 0)
             case "map":
                 return process.elementwise(stage, graph, tables, layer, f.pe)
         return buffered(stage, graph, tables, layer, f.ii)
+
+    def emit_epilogue(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
+        """The process that turns sums into outputs."""
+        return process.epilogue(self._stage, graph, tables, layer, self.folding.tail)
 
 
 def processes(kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore) -> list[Process]:

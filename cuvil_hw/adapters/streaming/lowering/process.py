@@ -129,13 +129,17 @@ def fold_index(e: Emitter, outer: SSAValue, extent: int, inner: SSAValue) -> SSA
     return e.put(arith.AddiOp(scaled, inner)) if extent != 1 else scaled
 
 
-def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str) -> func.FuncOp:
-    """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it."""
+def dense(
+    stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str, sums: bool = False
+) -> func.FuncOp:
+    """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it.
+    `sums`: the epilogue is another process, to which the sums go."""
     k, folded = stage.kernel, Folded(stage, graph, pe, simd)
     reduce = k.reduce
     assert reduce is not None
     assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
+    result, given = (_pass_on, reduce.dtype) if sums else (_emit_result, k.type.dtype)
     term = stage.term
     # A sum over lanes runs in a native width, where simulators vectorise it; it fits the accumulator by its analysis.
     wide = native(reduce.dtype) if reduce.kind == "sum" else reduce.dtype
@@ -143,7 +147,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         x = e.alloca((simd,), source, "x", word=True)
-        y = e.alloca((pe,), k.type.dtype, "y", word=True)
+        y = e.alloca((pe,), given, "y", word=True)
         acc = e.alloca((pe,), reduce.dtype, "acc", partition=(0,))
         again = folded.nf > 1 and folded.sf > 1  # a window of one word stays in its register
         patch = e.alloca((folded.sf, simd), source, "patch", reshape=(1,)) if again else None
@@ -206,7 +210,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
                 e.loop(pe, "p", lane, unroll=True)
 
             def finish() -> None:
-                e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
+                e.loop(pe, "p", lambda p, _: result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
                 e.do(level2.StreamWriteOp(args[1], y))
 
             if first is None:
@@ -217,7 +221,7 @@ def dense(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int,
         e.nest([(stage.pixels, "pixel"), (folded.nf, "nf"), (folded.sf, "sf")], lambda at: step(at[1], at[2]))
 
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} outputs × {simd} inputs a cycle"
-    return process(k.name, comment, tables, layer, [("in", source, simd), ("out", k.type.dtype, pe)], body)
+    return process(k.name, comment, tables, layer, [("in", source, simd), ("out", given, pe)], body)
 
 
 def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
@@ -229,23 +233,52 @@ def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced:
     )
 
 
+def _pass_on(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
+    """One output lane of a process whose epilogue is another one."""
+    e.store(reduced, y, p)
+
+
+def epilogue(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes: int) -> func.FuncOp:
+    """What a stage does with its sums, at a rate of its own."""
+    k, folded = stage.kernel, Folded(stage, graph, lanes, 1)
+    reduce = k.reduce
+    assert reduce is not None
+
+    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
+        x = e.alloca((lanes,), reduce.dtype, "x", word=True)
+        y = e.alloca((lanes,), k.type.dtype, "y", word=True)
+
+        def step(nf: SSAValue) -> None:
+            e.do(level2.StreamReadOp(args[0], x))
+            e.loop(lanes, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(x, p), y), unroll=True)
+            e.do(level2.StreamWriteOp(args[1], y))
+
+        e.nest([(stage.pixels, "pixel"), (folded.nf, "nf")], lambda at: step(at[1]))
+
+    streams = [("in", reduce.dtype, lanes), ("out", k.type.dtype, lanes)]
+    return process(
+        f"{k.name}_epilogue", f"epilogue of {k.name}: {lanes} elements a cycle", tables, layer, streams, body
+    )
+
+
 def running(
-    stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, bind: str, ii: int = 1
+    stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, bind: str, ii: int = 1, sums: bool = False
 ) -> func.FuncOp:
     """A running value for every output: PE of them a step, one tap after the other. A depthwise stage reads PE channels
-    a step, an ordered one an element that all outputs use. `ii`: cycles between two steps."""
+    a step, an ordered one an element that all outputs use. `ii`: cycles between two steps; `sums`: as in `dense`."""
     k, folded = stage.kernel, Folded(stage, graph, pe, 1)
     reduce = k.reduce
     assert reduce is not None
     assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
+    result, given = (_pass_on, reduce.dtype) if sums else (_emit_result, k.type.dtype)
     term, last_tap, lanes = stage.term, folded.sf - 1, 1 if stage.ordered else pe
     if stage.floats and any(d.pad for d in stage.dims):
         _check_finite(stage, graph)
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         x = e.alloca((lanes,), source, "x", word=True)
-        y = e.alloca((pe,), k.type.dtype, "y", word=True)
+        y = e.alloca((pe,), given, "y", word=True)
         registers = folded.nf <= FEW and not stage.floats
         acc = e.alloca((folded.nf, pe), reduce.dtype, "acc", partition=(0, 1) if registers else (1,))
         if not registers:
@@ -281,7 +314,7 @@ def running(
             e.loop(pe, "p", lane, unroll=True)
 
             def finish() -> None:
-                e.loop(pe, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(acc, nf, p), y), unroll=True)
+                e.loop(pe, "p", lambda p, _: result(e, folded, nf, p, e.load(acc, nf, p), y), unroll=True)
                 e.do(level2.StreamWriteOp(args[1], y))
 
             if first is None:
@@ -295,7 +328,7 @@ def running(
     often = "a cycle" if ii == 1 else f"in {ii} cycles"
     what = f"{pe} {'outputs' if stage.ordered else 'channels'} {often}"
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {what}"
-    return process(k.name, comment, tables, layer, [("in", source, lanes), ("out", k.type.dtype, pe)], body)
+    return process(k.name, comment, tables, layer, [("in", source, lanes), ("out", given, pe)], body)
 
 
 def _check_finite(stage: Stage, graph: KernelGraph) -> None:
