@@ -280,7 +280,8 @@ void from_lanes(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0,
 #pragma HLS ARRAY_PARTITION variable=unit complete
             for (int l = 0; l < LANES; ++l) {
 #pragma HLS UNROLL
-                unit[l] = C(E(lanes.v[l]));
+                const C bits = E(lanes.v[l]);
+                unit[l] = bits;
             }
             push<G>(held, unit, groups);
             groups += LANES / G::group;
