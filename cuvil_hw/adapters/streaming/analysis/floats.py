@@ -55,6 +55,11 @@ def counted(nodes: Iterable[Expr], fused: bool) -> dict[str, int]:
     return found
 
 
+def latency(e: Expr, table: Cores) -> int:
+    """Cycles through the float cores of an expression, its leaves at hand."""
+    return _path(e, table, {}, lambda n: 0 if not n.children() or isinstance(n, Load | Reduce) else None)
+
+
 def recurrence(reduce: Reduce, table: Cores) -> int:
     """Cycles from running values to those after one step; 0 when no float core lies between."""
     memo: dict[int, int] = {}
