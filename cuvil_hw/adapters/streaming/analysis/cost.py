@@ -21,7 +21,7 @@ from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.tables import Table
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Lookup
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Load, Lookup
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
 
@@ -225,7 +225,7 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
         if folding.tail:
             _tail(use, folding, fabric)
     _arithmetic(use, folding, stage.epilogue, fabric, lanes_out)
-    pe, outside = folding.pe, set(stage.epilogue)
+    pe, outside = folding.pe, {n for n in stage.epilogue if isinstance(n, Load | Lookup)}
     steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
     for lanes, tables in (
         (lanes_out, [t for t in stage.parameters if t.leaf in outside]),
