@@ -27,6 +27,12 @@ def compiled(path: Path, target: str) -> tuple[dict[str, object], dict[str, Coun
     return {layer["name"]: layer for layer in program.report["layers"]}, count(source, text["tables.h"])
 
 
+def top(functions: dict[str, Counted]) -> Counted:
+    """The function that joins the others."""
+    (found,) = (f for f in functions.values() if f.fifos)
+    return found
+
+
 @pytest.mark.parametrize("target", BOARDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_source_asks_for_what_the_report_says(models: Path, model: str, target: str) -> None:
@@ -34,12 +40,13 @@ def test_the_source_asks_for_what_the_report_says(models: Path, model: str, targ
     fabric = BOARDS[target]
     assert set(layers) < set(functions)
     for name, layer in layers.items():
-        parts = [functions[n] for n in (name, f"{name}_window") if n in functions]
+        names = [n for n in (f"{name}_window", name, f"{name}_epilogue") if n in functions]
+        parts = [functions[n] for n in names]
         multipliers = [m for p in parts for m in p.multipliers]
         memories = [m for p in parts for m in p.memories]
-        # What waits for a window generator is priced with it, as long as it may become.
-        read = functions["top"].calls.get(f"{name}_window", [""])[0]
-        waiting = [f for f in functions["top"].fifos if f.name == read]
+        # What waits for a layer, or between its processes, is priced with it, as long as it may become.
+        read = {top(functions).calls[n][0] for n in names}
+        waiting = [f for f in top(functions).fifos if f.name in read]
         assert not [line for p in parts for line in p.loose], name
         blocks = sum(m.count * multiplier_blocks(fabric, m.a, m.b) for m in multipliers if m.impl == "dsp")
         assert blocks == layer["use"]["dsp"], name  # type: ignore[index]
@@ -53,7 +60,7 @@ def test_the_source_asks_for_what_the_report_says(models: Path, model: str, targ
 @pytest.mark.parametrize("target", BOARDS)
 def test_every_fifo_says_what_it_is_made_of(models: Path, target: str) -> None:
     _, functions = compiled(models / "kws_ref_model.onnx", target)
-    fifos = functions["top"].fifos
+    fifos = top(functions).fifos
     assert any(f.words > 2 for f in fifos)
     for f in fifos:
         wanted = "" if f.words <= 2 else "srl" if f.words <= 32 or f.words * f.bits <= 1024 else "bram"
