@@ -14,11 +14,11 @@ import pytest
 from cuvil_hw.errors import ToolNotFound
 from cuvil_hw.ops import base
 from cuvil_hw.ops.custom import CustomOp
-from tests.support import record
 from tests.support.meaning_cases import Case, everything
 from tests.support.meaning_rules import beyond, rules
 from tests.support.meaning_targets import differs, on_target
 from tests.support.onnx_targets import TARGETS
+from tests.support.shares import share
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
 PARTS = 3
@@ -52,7 +52,7 @@ def cases_of(target: str, full: bool) -> list[Case]:
     few = target == "mlu370"
     mine = [c for c in (*everything(), *beyond()) if not few or {*c.names} <= {"f16", "f32", "i8", "i64", "u3", "bool"}]
     whole = full or target == "cpu"
-    return mine if whole else record.share(mine, lambda c: c.op.mnemonic, PARTS, list(TARGETS).index(target))
+    return mine if whole else share(mine, lambda c: c.op.mnemonic, PARTS, list(TARGETS).index(target))
 
 
 @pytest.mark.must_run

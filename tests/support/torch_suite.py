@@ -308,10 +308,10 @@ def chunks(cases: Sequence[Case]) -> Iterator[list[Case]]:
         yield list(cases[start : start + TOGETHER])
 
 
-def op_cases(op: Any, dtype: torch.dtype, most: int = 0) -> list[Case]:
+def op_cases(op: Any, dtype: torch.dtype, most: int = 0, parts: int = 1) -> list[Case]:
     """Cases of an OpInfo: its sample inputs as they are and, where that differs, with no contiguous tensor; each
     combination of shapes, strides and other arguments once. `most` > 0: at most that many, evenly chosen, all with a
-    tensor of no elements among them."""
+    tensor of no elements among them. `parts`: of these the first and then every so manieth."""
     name = op.name + (f" ({op.variant_test_name})" if op.variant_test_name else "")
     given: dict[str, Given] = {}
     with warnings.catch_warnings(), torch.no_grad():
@@ -322,7 +322,7 @@ def op_cases(op: Any, dtype: torch.dtype, most: int = 0) -> list[Case]:
                 g = taken(op.op, (v.input, *v.args), v.kwargs, number, kind)
                 given.setdefault(g.key, g)
         found = [made(name, dtype, g) for g in chosen(list(given.values()), most)]
-    return [case for case in found if case is not None]
+    return [case for case in found if case is not None][::parts]
 
 
 @dataclass(frozen=True)
