@@ -88,6 +88,12 @@ class Timing:
         return tuple(p.name for p in self.processes if p.cycles and p.busy >= p.cycles)
 
     @property
+    def busiest(self) -> tuple[str, ...]:
+        """The processes that wait least; `bottlenecks`, where there are some."""
+        most = max((p.busy for p in self.processes), default=0.0)
+        return self.bottlenecks or tuple(p.name for p in self.processes if p.busy == most)
+
+    @property
     def short(self) -> tuple[StreamTiming, ...]:
         """FIFOs in which the writer waits for room at one time and the reader for words at another: with more room both
         would wait less, and where no process is always busy, samples would come faster."""

@@ -58,11 +58,7 @@ def streams(timing: Timing) -> Table:
 
 
 def closing(timing: Timing) -> list[str]:
-    found = [
-        f"* bottleneck: {', '.join(timing.bottlenecks)}"
-        if timing.bottlenecks
-        else "bottleneck: none, every process waits at times"
-    ]
+    found = [_slowest(timing)]
     if timing.short and not timing.bottlenecks:
         found.append(f"FIFOs that are empty at one time and full at another: {', '.join(s.name for s in timing.short)}")
     first = words.seconds(timing.first_cycles / timing.clock_hz)
@@ -79,11 +75,11 @@ def closing(timing: Timing) -> list[str]:
 def document(timing: Timing, command: str = "") -> str:
     """One self-contained HTML document. Every name in it is escaped."""
     per_sample = f"{words.count(timing.cycles)} cycles a sample"
-    hot = ", ".join(timing.bottlenecks) or "none: every process waits at times"
+    hot, what = ", ".join(timing.busiest), "processes that never wait" if timing.bottlenecks else "waits, but the least"
     cards = [
         ("Inferences per second", words.rate(timing.inferences_per_s), per_sample),
         ("First result", words.seconds(timing.first_cycles / timing.clock_hz), f"{timing.first_cycles:,} cycles"),
-        ("Bottleneck", hot, "processes that never wait"),
+        ("Bottleneck", hot, what),
     ]
     rows = [
         (
@@ -107,6 +103,14 @@ def document(timing: Timing, command: str = "") -> str:
         html.section("Remarks", html.listed(closing(timing)[:-1])),
     ]
     return html.page(f"Timing of {timing.program}", parts, html.foot("cuvil-timing/1", command))
+
+
+def _slowest(timing: Timing) -> str:
+    if timing.bottlenecks:
+        return f"* bottleneck: {', '.join(timing.bottlenecks)}"
+    busy = max((p.busy for p in timing.processes), default=0.0)
+    busiest = f"the busiest, for {words.count(busy)} cycles, {', '.join(timing.busiest)}"
+    return f"bottleneck: every process waits at times; {busiest}"
 
 
 def _bar(p: ProcessTiming) -> str:

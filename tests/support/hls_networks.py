@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,34 +99,46 @@ def raw(simulation: LoadedCycles) -> dict[str, Any]:
 
 # ---- random networks, and what they must take ----------------------------------------------------------------------
 
-Action = tuple[str, Any]  # ("tick", cycles), ("read", stream) or ("write", stream)
+Action = tuple[str, Any]  # ("tick", cycles), ("read", stream), ("look", stream) or ("write", stream)
 
 
 @dataclass
 class Process:
-    """A loop: in which of its iterations it reads each input and writes each output."""
+    """A loop: in which of its iterations it reads each input and writes each output. `looks`: inputs of which it takes
+    a word in each iteration if one is there, and in the last one what is left of so many words."""
 
     name: str
     interval: int
     trips: int
     reads: dict[str, list[int]] = field(default_factory=dict)
     writes: dict[str, list[int]] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
 
-    def actions(self) -> Iterator[Action]:
+    def actions(self) -> Generator[Action, bool, None]:
+        left = dict(self.looks)
         for i in range(self.trips):
             yield "tick", self.interval
             yield from (("read", s) for s, when in self.reads.items() if i in when)
+            for s in left:
+                if left[s] and (yield "look", s):
+                    left[s] -= 1
+                for _ in range(left[s] if i == self.trips - 1 else 0):
+                    yield "read", s
             yield from (("write", s) for s, when in self.writes.items() if i in when)
 
     def function(self) -> str:
-        names = [*self.reads, *self.writes]
+        names = [*self.reads, *self.looks, *self.writes]
         lines = [f"static void {self.name}({', '.join(f'Ints& {s}' for s in names)}) {{"]
         for s, when in (self.reads | self.writes).items():
             bits = ", ".join(str(int(i in when)) for i in range(self.trips))
             lines.append(f"  static const bool at_{s}[{self.trips}] = {{{bits}}};")
-        lines += ["  int sum = 0;", f"  for (int i = 0; i < {self.trips}; ++i) {{"]
+        lines += [f"  int left_{s} = {words};" for s, words in self.looks.items()]
+        lines += ["  int sum = 0, word = 0;", f"  for (int i = 0; i < {self.trips}; ++i) {{"]
         lines.append(f"    #pragma HLS PIPELINE II = {self.interval}")
         lines += [f"    if (at_{s}[i]) sum += {s}.read();" for s in self.reads]
+        for s in self.looks:
+            lines.append(f"    if (left_{s} && {s}.read_nb(word)) sum += i * word, --left_{s};")
+            lines.append(f"    if (i == {self.trips - 1}) for (; left_{s}; --left_{s}) sum += {s}.read();")
         lines += [f"    if (at_{s}[i]) {s}.write(sum);" for s in self.writes]
         return "\n".join([*lines, "  }", "}"])
 
@@ -138,7 +150,7 @@ class Network:
     processes: list[Process]
 
     def design(self) -> Design:
-        calls = {p.name: f"{p.name}({', '.join([*p.reads, *p.writes])})" for p in self.processes}
+        calls = {p.name: f"{p.name}({', '.join([*p.reads, *p.looks, *p.writes])})" for p in self.processes}
         return Design(self.words, self.depths, calls, "\n".join(p.function() for p in self.processes))
 
 
@@ -162,14 +174,18 @@ def _process(rng: random.Random, name: str, ins: Sequence[str], outs: Sequence[s
     trips = max(count[s] for s in (*ins, *outs)) + rng.randint(0, 4)
     process = Process(name, rng.choice((1, 1, 2, 3)), trips)
     for s in (*ins, *outs):
-        (process.reads if s in ins else process.writes)[s] = sorted(rng.sample(range(trips), count[s]))
+        if s in ins and rng.random() < 0.3:
+            process.looks[s] = count[s]
+        else:
+            (process.reads if s in ins else process.writes)[s] = sorted(rng.sample(range(trips), count[s]))
     return process
 
 
 @dataclass
 class _State:
-    actions: Iterator[Action]
+    actions: Generator[Action, bool | None, None]
     now: Action | None = None
+    seen: bool | None = None  # what the last action was answered
     since: int = 0  # in which cycle the action became the next
     ends: list[int] = field(default_factory=list)
 
@@ -184,7 +200,7 @@ def by_the_cycle(net: Network, samples: int) -> tuple[dict[str, list[int]], bool
     before.writes, behind.reads = {"input 0": list(range(enter.trips))}, {"output 0": list(range(leave.trips))}
     processes = [before, enter, *net.processes, leave, behind]
 
-    def repeated(p: Process) -> Iterator[Action]:
+    def repeated(p: Process) -> Generator[Action, bool | None, None]:
         for _ in range(samples):
             yield from p.actions()
             yield "end", None
@@ -192,14 +208,16 @@ def by_the_cycle(net: Network, samples: int) -> tuple[dict[str, list[int]], bool
     depths = net.depths | {"input 0": 2, "output 0": 2}
     written: dict[str, list[int]] = {s: [] for s in depths}
     read: dict[str, list[int]] = {s: [] for s in depths}
+    looked = dict.fromkeys(depths, -9)
     states = {p.name: _State(repeated(p), since=-1 if p is before else 0) for p in processes}
     cycle, idle = -1, 0
     while idle < 8 and any(len(s.ends) < samples for s in states.values()):
         idle += 1
         for state in states.values():
             while True:
-                state.now = state.now or next(state.actions, None)
-                if state.now is None or not _done(state, state.now, cycle, written, read, depths):
+                if state.now is None and len(state.ends) < samples:
+                    state.now = state.actions.send(state.seen)
+                if state.now is None or not _done(state, state.now, cycle, written, read, looked, depths):
                     break
                 state.now, idle = None, 0
         cycle += 1
@@ -208,7 +226,7 @@ def by_the_cycle(net: Network, samples: int) -> tuple[dict[str, list[int]], bool
 
 def _done(
     state: _State, action: Action, cycle: int, written: dict[str, list[int]], read: dict[str, list[int]],
-    depths: dict[str, int],
+    looked: dict[str, int], depths: dict[str, int],
 ) -> bool:  # fmt: skip
     kind, what = action
     if kind == "tick":
@@ -216,11 +234,15 @@ def _done(
             return False
     elif kind == "end":
         state.ends.append(cycle)
-    elif kind == "read":
+    elif kind in ("read", "look"):
         k = len(read[what])
-        if len(written[what]) <= k or written[what][k] >= cycle or (k and read[what][-1] >= cycle):
+        there = len(written[what]) > k and written[what][k] < cycle
+        if looked[what] >= cycle or (kind == "read" and not there):
             return False
-        read[what].append(cycle)
+        looked[what] = cycle
+        if there:
+            read[what].append(cycle)
+        state.seen = there
     else:
         k = len(written[what])
         freed = k - depths[what]
