@@ -55,18 +55,28 @@ class DoesNotFit(CuvilError):
     Attributes:
         layer, axis: where the limit is exceeded most.
         need: of the whole design (for an axis of rule "max": of the layer), in the axis' unit.
-        limit: what may be used, in the axis' unit.
+        limit, whole: what may be used, and what there is, in the axis' unit; a profile plans to fill a share only.
         nearest: the closest change that would fit, in words.
         besides: what else is short, and what the constants take, in words; or "".
     """
 
     def __init__(
-        self, *, layer: str, axis: str, need: float, limit: float, nearest: str, target: str, besides: str = ""
+        self,
+        *,
+        layer: str,
+        axis: str,
+        need: float,
+        limit: float,
+        nearest: str,
+        target: str,
+        besides: str = "",
+        whole: float = 0.0,
     ) -> None:
         self.layer, self.axis, self.need, self.limit = layer, axis, need, limit
-        self.nearest, self.target, self.besides = nearest, target, besides
+        self.nearest, self.target, self.besides, self.whole = nearest, target, besides, max(whole, limit)
+        share = f" ({limit / whole:.0%} of {whole:,.10g})" if whole > limit else ""
         super().__init__(
-            f"does not fit {target}: needs {need:,.10g} {axis} where {limit:,.10g} may be used, "
+            f"does not fit {target}: needs {need:,.10g} {axis} where {limit:,.10g} may be used{share}, "
             f"tightest at layer {layer}{f'; {besides}' if besides else ''}; nearest fit: {nearest}"
         )
 

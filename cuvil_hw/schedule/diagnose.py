@@ -88,9 +88,15 @@ def _ratio(need: float, budget: float) -> float:
 
 
 def _error(layer: str, axis: Resource, need: float, nearest: str, target: str, besides: str = "") -> DoesNotFit:
-    limit = axis.budget
     return DoesNotFit(
-        layer=layer, axis=axis.name, need=need, limit=limit, nearest=nearest, target=target, besides=besides
+        layer=layer,
+        axis=axis.name,
+        need=need,
+        limit=axis.budget,
+        nearest=nearest,
+        target=target,
+        besides=besides,
+        whole=axis.limit,
     )
 
 

@@ -233,9 +233,9 @@ def test_two_percent_names_layer_axis_and_numbers() -> None:
     e = caught.value
     assert (e.layer, e.axis, e.need, e.limit, e.target) == ("conv2", "bram18", 23.0, 4.48, "tiny")
     assert str(e) == (
-        "does not fit tiny: needs 23 bram18 where 4.48 may be used, tightest at layer conv2; the constants are "
-        "9 Mbit; nearest fit: even the smallest folding needs that much (12 bram18 in conv2 (net.py:5), fixed overhead "
-        "2); it fits pynq-z2"
+        "does not fit tiny: needs 23 bram18 where 4.48 may be used (80% of 5.6), tightest at layer conv2; the "
+        "constants are 9 Mbit; nearest fit: even the smallest folding needs that much (12 bram18 in conv2 (net.py:5), "
+        "fixed overhead 2); it fits pynq-z2"
     )
     with pytest.raises(DoesNotFit, match=r"it takes a target with at least 29 bram18 \(at use 0.8\)"):
         choose(bram_bound(), axes, target="tiny", objective="slowest", fixed={"bram18": 2})
