@@ -12,11 +12,16 @@ import numpy as np
 import pytest
 
 from cuvil_hw import ops
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.timing.control import Untimed
+from cuvil_hw.adapters.streaming.timing.figures import timing_of
 from cuvil_hw.adapters.streaming.timing.network import Dataflow, Moves, TimedStream, network
 from cuvil_hw.adapters.streaming.timing.simulate import run, steady
-from cuvil_hw.adapters.streaming.timing.sizing import sized
+from cuvil_hw.adapters.streaming.timing.sizing import Sized, ideal, sized
+from cuvil_hw.adapters.zynq import cycles
+from cuvil_hw.adapters.zynq.project import project
+from cuvil_hw.adapters.zynq.simbuild import build_simulation
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.interpreter.compiled import compiled
 from cuvil_hw.ir.interpreter.machine import Machine
@@ -26,6 +31,7 @@ from cuvil_hw.ir.level2 import StreamReadOp, StreamType, StreamWriteOp
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.types import TensorType
 from tests.support import fpga_runner
+from tests.support.device_runner import program_of
 
 Action = tuple[int, str]  # cycles since the one before, stream with > before it for a write
 
@@ -250,7 +256,7 @@ class Words(deque[Any]):
 
 
 def small_design() -> tuple[Any, Any]:
-    """A residual block: padded convolution of stride 1, another of stride 2 by a pool, buffered sum, linear."""
+    """A residual block, padded convolution beside a bypass, and a reduction over all pixels."""
     rng = np.random.default_rng(3)
     b = Builder([("x", TensorType((1, 4, 6, 6), "i8"))], "net")
     w = b.const(rng.integers(-8, 8, (4, 4, 3, 3)).astype(np.int8), "i8")
@@ -322,3 +328,33 @@ func.func @top(%x : !cuvil.axis<8>, %y : !cuvil.axis<8>) attributes {cuvil.role 
 def test_control_that_depends_on_words_has_no_time() -> None:
     with pytest.raises(Untimed, match=r"p: .*memref.load.*depends on what they hold"):
         network(parse(CONTROLLED), {})
+
+
+# ---- against the simulation of the emitted C++ -----------------------------------------------------------------------
+
+
+@pytest.mark.must_run
+@pytest.mark.needs("g++")
+def test_the_emitted_sources_take_as_long_with_any_depths() -> None:
+    graph, choice = small_design()
+    module = dataflow.lower(graph, fpga_runner.forms_of(choice), 64, True)
+    net = network(module, graph.constants)
+    rng = random.Random(5)
+    with program_of(graph, project(module, graph, fpga_runner.PROFILE, Golden())) as program:
+        library = build_simulation(program, (*fpga_runner.QUICK, *cycles.FLAGS))
+        simulation = cycles.LoadedCycles(library, program, 1e8)
+        known = {s.name for s in simulation.timing({}).streams}  # some are called otherwise in C++
+        for trial in range(8):
+            more = [rng.randint(0, 12) if trial and s.op is not None and s.name in known else 0 for s in net.streams]
+            depths = [s.depth + m for s, m in zip(net.streams, more, strict=True)]
+            wanted = simulation.timing({s.name: s.depth + m for s, m in zip(net.streams, more, strict=True) if m})
+            found = steady(net, depths)
+            assert found.period == wanted.period
+            assert (found.interval, int(found.results[0])) == (wanted.cycles, wanted.first_cycles)
+            waits = {s.name: (s.empty, s.full) for s in wanted.streams}
+            last = found.waited[:, :, -found.period :].mean(axis=2)
+            for n, s in enumerate(net.streams):
+                assert s.name not in waits or (last[0, n], last[1, n]) == waits[s.name]
+            made = timing_of(Sized(tuple(depths), found, ideal(net)))
+            busy = tuple(n for n in wanted.bottlenecks if not n.startswith("DMA"))
+            assert made.slowest == busy

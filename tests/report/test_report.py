@@ -25,6 +25,7 @@ from cuvil_hw.runtime.host import HostProgram, HostStep
 from cuvil_hw.schedule.memory import plan_memory
 from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
+from cuvil_hw.schedule.timing import DesignTiming, ProcessTime, WaitTime
 from cuvil_hw.types import TensorType
 from cuvil_hw.version import VERSION
 
@@ -51,7 +52,7 @@ class Unrolled:
         return "unroll o=4"
 
 
-def report(style: str = "spatial", model: str = "net") -> Report:
+def report(style: str = "spatial", model: str = "net", timing: DesignTiming | None = None) -> Report:
     p = program()
     graph = kernel_graph(p)
     assert len(graph.kernels) == 3
@@ -75,6 +76,7 @@ def report(style: str = "spatial", model: str = "net") -> Report:
         epilogue=HostProgram((HostStep("dequantize", {}, (), ()), HostStep("softmax", {}, (), ()))),
         graph=graphviz.graph_of(p),
         notes=["assumed: batch of 1"],
+        timing=timing,
     )
 
 
@@ -379,3 +381,38 @@ def test_dot_has_clusters_shapes_tooltips_and_quotes() -> None:
 )
 def test_numbers_in_words(said: Any, value: dict[float, str]) -> None:
     assert {v: said(v) for v in value} == value
+
+
+def timed(interval: float, cause: str = "") -> DesignTiming:
+    full, empty = WaitTime("a_out", "resize", 350, True), WaitTime("x", "port x", 12, False)
+    processes = (ProcessTime("read_x", 900, (empty,)), ProcessTime("sub_1", 900, (full,)), ProcessTime("sum_2", 4))
+    return DesignTiming(interval, 1500, 900, processes, cause, {"lut": 15.0}, ("no memory is left for more",))
+
+
+def test_simulated_cycles_stand_before_the_formula() -> None:
+    r = report(timing=timed(900))
+    assert r["bottleneck"]["processes"] == ["read_x", "sub_1"]  # a port and a layer that are equally slow
+    assert (r["bottleneck"]["cycles"], r["bottleneck"]["layer"]) == (900, "sub_1")
+    assert r["throughput"]["device_inferences_per_s"] == 1e8 / 900
+    assert (r["latency"]["cycles"], r["latency"]["origin"]) == (1500, "simulated (timing model)")
+    assert [t["used"] for t in r["totals"] if t["axis"] == "lut"] == [80.0]  # 65 and 15 for deeper FIFOs
+    text = r.text(200)
+    assert "* bottleneck: read_x, sub_1" in text
+    assert "12 for words of port x (x)" in text
+    assert "a sample every 900 cycles; by the layers' estimates every 900" in text
+    assert "Who waits for whom" in r.html()
+    assert not [n for n in r["notes"] if "simulated" in n]
+    assert "warning: no memory is left for more" in r["notes"]
+
+
+def test_figures_that_differ_say_why() -> None:
+    r = report(timing=timed(1250, "a_out"))
+    assert r["bottleneck"]["processes"] == ["FIFO a_out"]
+    wanted = (
+        "warning: simulated 1,250 cycles a sample, 900 by the layers' estimates: sub_1 waits 350 of them for room in "
+        "a_out, which resize reads"
+    )
+    assert wanted in r["notes"]
+    assert r["throughput"]["formula_inferences_per_s"] == 1e8 / 900
+    assert r["throughput"]["device_inferences_per_s"] == 80_000
+    assert report(timing=timed(917))["notes"] == report(timing=timed(900))["notes"]  # within 2 %

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntegerAttr, i32
 from cuvil_hw.adapters.streaming.timing.network import Dataflow, network
 from cuvil_hw.adapters.streaming.timing.simulate import Simulated
 from cuvil_hw.adapters.streaming.timing.sizing import Price, Sized, sized
-from cuvil_hw.ir.annotations import Fifo, annotate, noted
+from cuvil_hw.ir.annotations import Fifo, annotate
 from cuvil_hw.schedule.timing import DesignTiming, ProcessTime, WaitTime
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def time_design(
     Args:
         constants: arrays of the module's tables, by digest.
         price: use per axis of a FIFO of a depth and a width.
-        made_of: what such a FIFO is made of.
+        made_of: what such a FIFO is made of; "" leaves it to the tools.
         spare: what of each axis the deeper FIFOs may use in all.
 
     Raises CuvilError for a design that stands still, Untimed for one whose control has no time model, ToolNotFound
@@ -40,8 +40,8 @@ def time_design(
     for stream, depth in zip(joined.streams, found.depths, strict=True):
         if stream.op is not None and depth != stream.depth:
             stream.op.properties["depth"] = IntegerAttr(depth, i32)
-            if noted(stream.op, Fifo) is not None:
-                annotate(stream.op, Fifo(made_of(depth, stream.bits)))
+            if kind := made_of(depth, stream.bits):
+                annotate(stream.op, Fifo(kind))
     return timing_of(found)
 
 
