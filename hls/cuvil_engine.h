@@ -153,6 +153,9 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
 #pragma HLS ARRAY_PARTITION variable=x complete dim=2
 #pragma HLS ARRAY_RESHAPE variable=w cyclic factor=8 dim=2
 #pragma HLS ARRAY_PARTITION variable=w complete dim=2
+#ifdef CUVIL_WEIGHTS_IN_URAM
+#pragma HLS BIND_STORAGE variable=w type=ram_s2p impl=uram
+#endif
     vec<ap_int<32>, PE> acc;
 #pragma HLS ARRAY_PARTITION variable=acc.v complete
     for (int o = 0; o < PE; ++o) {

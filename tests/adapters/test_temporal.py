@@ -172,6 +172,17 @@ def test_what_does_not_fit_spatially_is_temporal() -> None:
         made("spatial")
 
 
+def test_weights_lie_in_ultraram_where_there_is_some() -> None:
+    graph = fpga_runner.graph_of(layers())
+    engine = replace(ENGINES[3], weights=2048, uram=True)
+    sources = planned(graph, temporal_runner.chosen(graph, engine)[0], ZynqTemporal(), temporal_runner.PROFILE).files
+    assert b"#define CUVIL_WEIGHTS_IN_URAM\n" in sources["src/layers.cpp"]
+    assert b"variable=w type=ram_s2p impl=uram" in sources["src/cuvil_engine.h"]
+    offered = {t: ZynqTemporal().offer(graph, load_profile(t)).overhead for t in ("pynq-z2", "zcu104")}
+    assert "uram" not in offered["pynq-z2"]
+    assert all(n <= load_profile("zcu104").axis(a).budget for a, n in offered["zcu104"].items() if a != "lutram")
+
+
 def test_devices_that_do_not_run_it_say_so(executable: Executable) -> None:
     for interface in ("sim-cycles", "hw"):
         other = Executable(executable.artifact, interface)

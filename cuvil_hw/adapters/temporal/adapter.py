@@ -71,7 +71,7 @@ class Temporal(ABC):
         fabric, memory = self.fabric(profile), self.memory(profile)
         layers = [layer_of(k, graph) for k in graph.kernels]
         nests = _nests(graph, layers, fabric)
-        best: tuple[int, list[Form], Use] | None = None
+        best: tuple[int, list[Form], dict[str, float]] | None = None
         nearest: tuple[float, Engine] | None = None
         for engine in sorted(engines(), key=lambda e: e.floor(layers)):
             over = _excess(profile, engine, nests, fabric)
@@ -80,16 +80,18 @@ class Temporal(ABC):
                 continue
             forms = forms_on(engine, graph, layers, memory, fabric)
             use = _use(forms, engine, fabric)
-            if _share(profile, use.axes(fabric)) > 1:  # a kernel that this engine doesn't hold joins the vector unit
+            if (
+                _share(profile, _axes(use, engine, fabric)) > 1
+            ):  # a kernel that this engine doesn't hold joins the vector unit
                 continue
             total = sum(f.cost.cycles if isinstance(f, EnginePass) else f.cycles for f in forms)
             if best is None or total < best[0]:
-                best = total, forms, use
+                best = total, forms, _axes(use, engine, fabric)
         if best is None:
             assert nearest is not None
             forms = forms_on(nearest[1], graph, layers, memory, fabric)
-            best = 0, forms, _use(forms, nearest[1], fabric)
-        return Offer([[f] for f in best[1]], best[2].axes(fabric))
+            best = 0, forms, _axes(_use(forms, nearest[1], fabric), nearest[1], fabric)
+        return Offer([[f] for f in best[1]], best[2])
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """The functions of the vector unit; the engine is written by hand (hls/cuvil_engine.h)."""
@@ -152,11 +154,18 @@ def _excess(profile: Profile, engine: Engine, nests: Use, fabric: Fabric) -> flo
     use = Use()
     use.add(nests)
     use.add(engine.use(fabric))
-    return _share(profile, use.axes(fabric))
+    return _share(profile, _axes(use, engine, fabric))
+
+
+def _axes(use: Use, engine: Engine, fabric: Fabric) -> dict[str, float]:
+    return {**use.axes(fabric), **({"uram": float(engine.urams)} if engine.uram else {})}
 
 
 def _share(profile: Profile, use: Mapping[str, float]) -> float:
-    return max((use.get(a.name, 0.0) / a.budget for a in profile.axes if a.budget > 0), default=0.0)
+    """Axes that a profile leaves out aren't limited; but only one that says so has UltraRAM."""
+    budgets = {"uram": 0.0, **{a.name: a.budget for a in profile.axes}}
+    shares = [n / budgets[axis] if budgets[axis] else float("inf") for axis, n in use.items() if n and axis in budgets]
+    return max(shares, default=0.0)
 
 
 def _use(forms: Sequence[Form], engine: Engine | None, fabric: Fabric) -> Use:

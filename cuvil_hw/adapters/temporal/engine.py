@@ -8,7 +8,7 @@ the same time, so a layer takes as long as the slowest, and the first tile and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from cuvil_hw import dtypes
@@ -25,7 +25,8 @@ _START_CYCLES = 100  # reading a pass from memory, filling the pipelines
 @dataclass(frozen=True, slots=True)
 class Engine:
     """`outputs` × `inputs` products a cycle; `lanes` results a cycle are rescaled. Depth of one half of each memory:
-    `features` in groups of `inputs`, `weights` in lines of all products, `results` in words."""
+    `features` in groups of `inputs`, `weights` in lines of all products, `results` in words. `uram`: weights lie in
+    UltraRAM."""
 
     outputs: int
     inputs: int
@@ -33,6 +34,17 @@ class Engine:
     features: int
     weights: int
     results: int
+    uram: bool = False
+
+    @property
+    def banks(self) -> int:
+        """Memories of weights, a word wide each."""
+        return self.outputs * self.inputs // WORD_BYTES
+
+    @property
+    def urams(self) -> int:
+        """UltraRAM blocks: 4,096 lines of 72 bits each (UG573)."""
+        return self.banks * -(-2 * self.weights // 4096) if self.uram else 0
 
     def floor(self, layers: Sequence[Convolution | Sum | str]) -> int:
         """Cycles that all layers take at least: their products, each multiplier busy all the time but for channels that
@@ -56,7 +68,7 @@ class Engine:
         use.dsp += self.lanes * (multiplier_blocks(fabric, 32, 32) + 2 * multiplier_blocks(fabric, 9, 32))
         words = self.inputs // WORD_BYTES
         use.ram += words * block_rams(fabric, 2 * self.features, 72)
-        use.ram += self.outputs * words * block_rams(fabric, 2 * self.weights, 64)
+        use.ram += 0 if self.uram else self.banks * block_rams(fabric, 2 * self.weights, 64)
         use.ram += block_rams(fabric, 2 * self.results, 64) + 2
         use.lut += products * 18 + self.outputs * 64 + self.lanes * 2 * 600 + 9000
         use.ff += products * 17 + self.outputs * 64 + self.lanes * 2 * 500 + 12000
@@ -66,9 +78,10 @@ class Engine:
 
 def engines() -> list[Engine]:
     """The sizes that are tried."""
-    shapes = ((64, 16), (32, 32), (32, 16), (16, 16), (32, 8), (16, 8), (8, 8))
+    shapes = ((64, 16), (32, 32), (48, 16), (32, 16), (24, 16), (16, 16), (32, 8), (16, 8), (8, 8))
     depths = product((8192, 4096, 2048, 1024), (1024, 576, 512, 256), (8192, 4096, 2048, 1024))
-    return [Engine(o, i, lanes, *each) for (o, i), lanes, each in product(shapes, (4, 2, 1), depths)]
+    made = [Engine(o, i, lanes, *each) for (o, i), lanes, each in product(shapes, (4, 2, 1), depths)]
+    return [*made, *(replace(e, weights=2048, uram=True) for e in made if e.weights == 1024)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class ZynqTemporal(Temporal):
         places = max((len(f.kernel.inputs) + 1 for f in forms if isinstance(f, VectorLoop)), default=0)
         parts = (
             heading(seal(info, *graph.ports())),
+            "#define CUVIL_WEIGHTS_IN_URAM\n" if engine is not None and engine.uram else "",
             "".join(f"#include <{header}>\n" for header in _HEADERS),
             render_tables(module, NESTS, graph.constants),
             nests(module),
