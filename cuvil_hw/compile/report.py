@@ -153,8 +153,8 @@ def _bottleneck(layers: Sequence[Mapping[str, Any]], timing: DesignTiming | None
 
 
 def _layer_of(process: str, names: Collection[str]) -> str:
-    """The layer that a process belongs to: its own, or the one whose windows it makes."""
-    own = process.removesuffix("_window")
+    """The layer that a process belongs to: its own, or the one whose windows or epilogue it computes."""
+    own = process.removesuffix("_window").removesuffix("_epilogue")
     return process if process in names else own if own in names else ""
 
 

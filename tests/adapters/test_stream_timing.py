@@ -108,6 +108,21 @@ def test_bursts_need_room_and_a_word_less_is_slower_and_named() -> None:
     assert done.depths[1] >= 5
 
 
+def test_a_design_that_would_stand_still_gets_the_room_that_it_needs() -> None:
+    words = 6
+    net = joined(
+        {"in": 1, "early": 2, "late": 2, "out": 1},
+        a=([(1, "in"), (0, ">early")] * words + [(1, ">late")] * words, 0),
+        b=([(1, "late")] * words + [(1, "early"), (0, ">out")] * words, 0),
+    )
+    assert run(net).deadlock
+    done = sized(net, lambda depth, bits: {"bits": float(depth * bits)}, {})
+    assert not done.run.deadlock
+    assert done.run.interval == done.ideal == 12
+    with pytest.raises(CuvilError, match="a waits for room in early, full with 2 words, which b reads"):
+        sized(net, lambda depth, bits: {"bits": float(depth * bits)}, {"bits": 0.0})
+
+
 def test_without_memory_the_narrow_fifo_is_named_with_its_cost() -> None:
     done = sized(burst(4), lambda depth, bits: {"bits": float(depth * bits)}, {"bits": 100.0})
     assert done.depths == (1, 4, 1)

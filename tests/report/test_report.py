@@ -385,19 +385,23 @@ def test_numbers_in_words(said: Any, value: dict[float, str]) -> None:
 
 def timed(interval: float, cause: str = "") -> DesignTiming:
     full, empty = WaitTime("a_out", "resize", 350, True), WaitTime("x", "port x", 12, False)
-    processes = (ProcessTime("read_x", 900, (empty,)), ProcessTime("sub_1", 900, (full,)), ProcessTime("sum_2", 4))
+    processes = (
+        ProcessTime("read_x", 900, (empty,)),
+        ProcessTime("sub_1_epilogue", 900, (full,)),
+        ProcessTime("sum_2", 4),
+    )
     return DesignTiming(interval, 1500, 900, processes, cause, {"lut": 15.0}, ("no memory is left for more",))
 
 
 def test_simulated_cycles_stand_before_the_formula() -> None:
     r = report(timing=timed(900))
-    assert r["bottleneck"]["processes"] == ["read_x", "sub_1"]  # a port and a layer that are equally slow
+    assert r["bottleneck"]["processes"] == ["read_x", "sub_1_epilogue"]  # a port and a layer that are equally slow
     assert (r["bottleneck"]["cycles"], r["bottleneck"]["layer"]) == (900, "sub_1")
     assert r["throughput"]["device_inferences_per_s"] == 1e8 / 900
     assert (r["latency"]["cycles"], r["latency"]["origin"]) == (1500, "simulated (timing model)")
     assert [t["used"] for t in r["totals"] if t["axis"] == "lut"] == [80.0]  # 65 and 15 for deeper FIFOs
     text = r.text(200)
-    assert "* bottleneck: read_x, sub_1" in text
+    assert "* bottleneck: read_x, sub_1_epilogue" in text
     assert "12 for words of port x (x)" in text
     assert "a sample every 900 cycles; by the layers' estimates every 900" in text
     assert "Who waits for whom" in r.html()
@@ -409,8 +413,8 @@ def test_figures_that_differ_say_why() -> None:
     r = report(timing=timed(1250, "a_out"))
     assert r["bottleneck"]["processes"] == ["FIFO a_out"]
     wanted = (
-        "warning: simulated 1,250 cycles a sample, 900 by the layers' estimates: sub_1 waits 350 of them for room in "
-        "a_out, which resize reads"
+        "warning: simulated 1,250 cycles a sample, 900 by the layers' estimates: sub_1_epilogue waits 350 of them for "
+        "room in a_out, which resize reads"
     )
     assert wanted in r["notes"]
     assert r["throughput"]["formula_inferences_per_s"] == 1e8 / 900

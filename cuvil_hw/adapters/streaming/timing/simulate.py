@@ -116,14 +116,19 @@ def run(network: Dataflow, depths: Sequence[int] | None = None, samples: int = S
     return Simulated(network, depths, through, waited, most, who, stuck)
 
 
-def steady(network: Dataflow, depths: Sequence[int] | None = None) -> Simulated:
-    """Run a network until it repeats itself, or for MOST_SAMPLES. Raises CuvilError for a deadlock, with who waits for
-    whom."""
+def settled(network: Dataflow, depths: Sequence[int] | None = None) -> Simulated:
+    """Run a network until it repeats itself, or for MOST_SAMPLES, or until it stands still."""
     samples = SAMPLES
     while True:
         found = run(network, depths, samples)
-        if found.deadlock:
-            raise CuvilError("\n  ".join(["the design stands still, every process waits:", *found.waits()]))
-        if found.period or samples >= MOST_SAMPLES:
+        if found.deadlock or found.period or samples >= MOST_SAMPLES:
             return found
         samples *= 2
+
+
+def steady(network: Dataflow, depths: Sequence[int] | None = None) -> Simulated:
+    """The same for a network that goes on. Raises CuvilError for a deadlock, with who waits for whom."""
+    found = settled(network, depths)
+    if found.deadlock:
+        raise CuvilError("\n  ".join(["the design stands still, every process waits:", *found.waits()]))
+    return found

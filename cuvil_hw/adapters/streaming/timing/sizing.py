@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cuvil_hw.adapters.streaming.timing.network import Dataflow
-from cuvil_hw.adapters.streaming.timing.simulate import MOST_SAMPLES, SAMPLES, Simulated, run, steady
+from cuvil_hw.adapters.streaming.timing.simulate import MOST_SAMPLES, SAMPLES, Simulated, run, settled, steady
 
 FIRST = 32  # words that a shift register or a block of distributed memory holds at least
 SLACK = 16  # words for what the pipelines of both ends hold, which have no latency in the simulation
@@ -57,13 +57,13 @@ def sized(network: Dataflow, price: Price, spare: Mapping[str, float]) -> Sized:
     FIFOs as they are. Raises CuvilError when the design stands still even so."""
     least, best = tuple(s.depth for s in network.streams), ideal(network)
     budget = _Budget(network, least, price, spare)
-    found = steady(network, least)
-    if found.interval > best:
+    found = settled(network, least)
+    if not _faster(found, best):
         wide = paced(network, best)
         if wide is not None and budget.fits(wide):
             depths = _trimmed(network, budget, wide)
             return Sized(depths, steady(network, depths), best, budget.use(depths))
-        return _grown(network, budget, found, best)
+        return _grown(network, budget, steady(network, least), best)
     return Sized(least, found, best)
 
 
