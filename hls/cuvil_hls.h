@@ -114,6 +114,23 @@ template <int W> ap_uint<W> at_least(const ap_uint<W>& x, const ap_uint<W>& low)
     return ap_uint<W>(a < b ? b : a);
 }
 
+// Two products with a factor in common, by one multiplier block: `high` and `low` lie S bits apart in its wide factor. S bits
+// hold a product; where the lower one is negative, it has borrowed one from the upper, which gets it back.
+template <int S> struct products { ap_int<S> low, high; };
+template <int A, int B, int S>
+products<S> multiply_pair(const ap_int<A>& shared, const ap_int<B>& low, const ap_int<B>& high) {
+#pragma HLS INLINE
+    const ap_int<B + S + 1> wide = ap_int<B + S + 1>(high) << S;
+    const ap_int<B + S + 1> both = wide + low;
+    const ap_int<A + B + S + 1> product = both * shared;
+#pragma HLS bind_op variable=product op=mul impl=dsp
+    products<S> result;
+    result.low = product;
+    const ap_uint<1> borrowed = result.low < 0;
+    result.high = (product >> S) + borrowed;
+    return result;
+}
+
 // ---- AXI4-Stream -------------------------------------------------------------------------------------------------------
 //
 // One tensor of COUNT elements of type T is sent as the bytes of its C-contiguous NumPy array:

@@ -225,6 +225,34 @@ class SaturateOp(IRDLOperation):
 
 
 @irdl_op_definition
+class MultiplyPairOp(IRDLOperation):
+    """Two products with one factor in common, made by one multiplier of a fabric: `shared` has `shared_bits` bits, the
+    two others `other_bits`, the products `apart` bits, all signed."""
+
+    name = "cuvil.level2.multiply_pair"
+    shared = operand_def(IntegerType)
+    low = operand_def(IntegerType)
+    high = operand_def(IntegerType)
+    shared_bits = prop_def(IntegerAttr)
+    other_bits = prop_def(IntegerAttr)
+    apart = prop_def(IntegerAttr)
+    low_product = result_def(IntegerType)
+    high_product = result_def(IntegerType)
+
+    def __init__(self, shared: SSAValue, low: SSAValue, high: SSAValue, bits: tuple[int, int, int]) -> None:
+        names = ("shared_bits", "other_bits", "apart")
+        super().__init__(
+            operands=[shared, low, high],
+            result_types=[shared.type, shared.type],
+            properties={n: IntegerAttr(b, i32) for n, b in zip(names, bits, strict=True)},
+        )
+
+    def verify_(self) -> None:
+        if len({v.type for v in (*self.operands, *self.results)}) != 1:
+            raise VerifyException(f"{self.name}: factors and products have one type")
+
+
+@irdl_op_definition
 class LoadWordOp(IRDLOperation):
     """Four neighbouring elements, kept in bytes, as one 32-bit word, the first in its low bits. The first one's offset
     in memory is a multiple of 4."""
@@ -347,6 +375,7 @@ def dialect() -> Dialect:
             AxisReadOp,
             AxisWriteOp,
             SaturateOp,
+            MultiplyPairOp,
             LoadWordOp,
             Dot4Op,
             WidenOp,

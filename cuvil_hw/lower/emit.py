@@ -255,9 +255,9 @@ class Emitter:
 
     # -- expressions --
 
-    def value(self, e: Expr, env: Env) -> SSAValue:
-        """Compute `e`; nodes that it shares are computed once."""
-        return self._emit(e, env, {})
+    def value(self, e: Expr, env: Env, known: Mapping[int, SSAValue] | None = None) -> SSAValue:
+        """Compute `e`; nodes that it shares are computed once. `known`: nodes that were computed before, by id."""
+        return self._emit(e, env, dict(known or {}))
 
     def _emit(self, e: Expr, env: Env, memo: dict[int, SSAValue]) -> SSAValue:
         if id(e) not in memo:

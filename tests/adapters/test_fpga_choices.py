@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import subprocess
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cuvil
 from cuvil_hw.adapters.streaming.analysis.cost import block_rams, multiplier_blocks
+from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.zynq.fabric import FABRICS
+from cuvil_hw.data import folder
+from cuvil_hw.schedule.space import Candidate, Choice, Estimate
+from tests.adapters.test_hls_headers import compiled as compiled_program
+from tests.adapters.test_hls_headers import fast_flags, output, xilinx_flags
+from tests.support import fpga_runner
+from tests.support.fpga_networks import network
 from tests.support.hls_count import Counted, count
+from tests.support.xilinx import ap_types
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("ortools", "onnx")]
 
@@ -19,12 +32,18 @@ BOARDS = {"pynq-z2": FABRICS["dsp48e1"], "zcu104": FABRICS["dsp48e2"]}
 
 
 @cache
-def compiled(path: Path, target: str) -> tuple[dict[str, object], dict[str, Counted]]:
-    """The report's layers by name, and what each function of the source asks for."""
+def emitted(path: Path, target: str) -> tuple[dict[str, object], dict[str, str]]:
+    """The report's layers by name, and the texts of src/."""
     program = cuvil.compile(path, target)
     text = {name.rpartition("/")[2]: data.decode() for name, data in program.artifact.files.items() if "/src/" in name}
+    return {layer["name"]: layer for layer in program.report["layers"]}, text
+
+
+def compiled(path: Path, target: str) -> tuple[dict[str, object], dict[str, Counted]]:
+    """The report's layers by name, and what each function of the source asks for."""
+    layers, text = emitted(path, target)
     (source,) = (t for name, t in text.items() if name.endswith(".cpp"))
-    return {layer["name"]: layer for layer in program.report["layers"]}, count(source, text["tables.h"])
+    return layers, count(source, text["tables.h"])
 
 
 def top(functions: dict[str, Counted]) -> Counted:
@@ -65,6 +84,77 @@ def test_every_fifo_says_what_it_is_made_of(models: Path, target: str) -> None:
     for f in fifos:
         wanted = "" if f.words <= 2 else "srl" if f.words <= 32 or f.words * f.bits <= 1024 else "bram"
         assert f.impl == wanted, f.name
+
+
+def compilers() -> list[list[str]]:
+    """Every C++ compiler that is found, but those by a second name."""
+    names = ["g++", "clang++", *(f"clang++-{n}" for n in range(14, 22))]
+    found = {os.path.realpath(path): [name] for name in reversed(names) if (path := shutil.which(name))}
+    return list(found.values())
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize(("model", "target"), [("kws_ref_model", "zcu104"), ("tfc_2w2a_qonnx", "pynq-z2")])
+def test_compilers_have_nothing_to_say_of_a_source(models: Path, tmp_path: Path, model: str, target: str) -> None:
+    """On the types of Xilinx, every warning an error; and a layer is short enough to be read."""
+    layers, text = emitted(models / f"{model}.onnx", target)
+    for name, content in text.items():
+        (tmp_path / name).write_text(content)
+    (source,) = tmp_path.glob("*.cpp")
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    include = ["-isystem", str(folder("sim") / "xilinx_compat"), "-isystem", str(ap_types()), f"-I{tmp_path}"]
+    for compiler in compilers():
+        command = [*compiler, "-std=c++14", "-fsyntax-only", *warnings, *include, str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(compiler)}\n{done.stderr[:4000]}"
+    for name in layers:
+        body = source.read_text().split(f"static void {name}(", 1)[1].split("\n}\n", 1)[0]
+        assert len(body.splitlines()) < 120, name
+
+
+PAIR = r"""
+#include <cuvil_hls.h>
+#include <cstdio>
+int main() {
+    long wrong = 0, all = 0;
+    for (int x = -256; x < 256; ++x)
+        for (int low = -128; low < 128; ++low)
+            for (int high = -128; high < 128; high += 5) {
+                const cuvil::products<17> made = cuvil::multiply_pair<9, 8, 17>(x, low, high);
+                wrong += (int)made.low != x * low || (int)made.high != x * high;
+                ++all;
+            }
+    std::printf("%ld %ld\n", wrong, all);
+}
+"""
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("types", ["simulator", "xilinx"])
+def test_one_multiplier_makes_two_products(types: str, tmp_path: Path) -> None:
+    flags = xilinx_flags() if types == "xilinx" else fast_flags()
+    wrong, total = map(int, output(compiled_program(tmp_path, "pair", PAIR, ["-O2", *flags])).split())
+    assert (wrong, total) == (0, 512 * 256 * 52)
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("types", ["simulator", pytest.param("xilinx", marks=pytest.mark.slow)])
+def test_packed_products_change_no_bit(types: str) -> None:
+    """A random network with a pair wherever there may be one, on a family whose blocks have room for 9 by 8 bits."""
+    program, _ = network(2)
+    inputs = fpga_runner.samples(program, np.random.default_rng(2), 8)
+    wanted = fpga_runner.meaning(program, inputs)
+    graph, rng, picked, pairs = fpga_runner.graph_of(program), random.Random(2), [], 0
+    for k in graph.kernels:
+        options = processes(k, BOARDS["zcu104"], graph.constants)
+        packed = [o for o in options if o.folding.multiplier == "pair"]
+        pairs += bool(packed)
+        picked.append((k.name, Candidate(rng.choice(packed or options), Estimate(0.0, 1))))
+    assert pairs
+    choice = Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
+    with fpga_runner.loaded(graph, choice, headers=ap_types() if types == "xilinx" else None) as simulation:
+        different = fpga_runner.difference(program, simulation.run(inputs)[0], wanted)
+        assert not different, different
 
 
 def test_two_bit_weights_take_two_bits(models: Path) -> None:

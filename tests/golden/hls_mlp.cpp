@@ -61,7 +61,7 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
       CUVIL_LANES
       for (int s = 0; s < 9; ++s) {
         #pragma HLS unroll
-        const ap_int<16> product = ap_uint<8>(ap_int<8>(x[s] + 128)) * linear_1_c_2[sf][p][s];
+        const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_1_c_2[sf][p][s];
         #pragma HLS bind_op variable=product op=mul impl=fabric
         acc_1 += product;
       }
@@ -94,7 +94,7 @@ static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvi
       ap_int<32> acc_1 = linear_2_c_5[0][p];
       for (int s = 0; s < 7; ++s) {
         #pragma HLS unroll
-        const ap_int<16> product = ap_uint<8>(ap_int<8>(x[s] + 128)) * linear_2_c_4[sf][p][s];
+        const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_2_c_4[sf][p][s];
         #pragma HLS bind_op variable=product op=mul impl=fabric
         acc_1 += product;
       }

@@ -19,6 +19,7 @@ _VALUE = re.compile(rf"^(?:const )?({_KIND}) (\w+) = (.*);$")
 _LOOP = re.compile(r"^for \(.*< (\w+); .*\) \{$")
 _FUNCTION = re.compile(r"^(?:static )?void (\w+)\((.*)\) \{$")
 _PRAGMA = re.compile(r"^#pragma HLS (\w+) ?(.*)$")
+_PAIR = re.compile(r"^const cuvil::products<\d+> \w+ = cuvil::multiply_pair<(\d+), (\d+), (\d+)>\(")
 _FIFO = re.compile(rf"^hls::stream<cuvil::vec<({_KIND}), (\d+)>, (\d+)> (\w+)\(")
 
 
@@ -127,6 +128,10 @@ def _function(lines: list[str], tables: Mapping[str, tuple[str, list[int]]]) -> 
             local.append(array[2])
         elif word := _WORD.match(line):
             kinds[word[3]] = word[1]
+        elif pair := _PAIR.match(line):  # one product of S + B + 1 by A bits, in cuvil_hls.h
+            a, b, s = map(int, pair.groups())
+            copies = prod(t for t, u in zip(trips, unrolled, strict=True) if u)
+            found.multipliers.append(Multipliers("dsp", copies, a, b + s + 1))
         else:
             value = _VALUE.match(line)
             if value:

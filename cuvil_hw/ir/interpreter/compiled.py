@@ -23,6 +23,7 @@ from cuvil_hw.ir.level2 import (
     CopyOp,
     Dot4Op,
     LoadWordOp,
+    MultiplyPairOp,
     ShuffleXorOp,
     StreamReadOp,
     StreamType,
@@ -172,6 +173,10 @@ class _Writer:
             case LoadWordOp():
                 flat = self.flat(op.memref, op.indices)
                 self.line(f"{self.new(op.output)} = load_word({self.values[op.memref]}, {flat})")
+            case MultiplyPairOp():
+                shared, *others = (self.values[v] for v in op.operands)
+                for result, other in zip(op.results, others, strict=True):
+                    self.line(f"{self.new(result)} = {shared} * {other}")
             case Dot4Op():
                 args = [self.values[v] for v in op.operands]
                 self.line(f"{self.new(op.output)} = dot4({', '.join(args)})")

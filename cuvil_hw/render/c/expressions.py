@@ -147,7 +147,8 @@ class Expressions:
                     return Code(f"-{at(exact[0], UNARY)}", UNARY, INT)
                 return exact[0]
             case "arith.extui":
-                return exact[0] if types[0] == IntegerType(1) else self._unsigned(exact[0], types[0])
+                given = args[0] if self.lang.arbitrary else exact[0]  # a cast to ap_uint takes it modulo 2^bits
+                return exact[0] if types[0] == IntegerType(1) else self._unsigned(given, types[0])
             case "arith.trunci":
                 return self._truncated(args[0], result)
             case "arith.index_cast":

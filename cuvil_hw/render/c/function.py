@@ -23,6 +23,7 @@ from cuvil_hw.ir.level2 import (
     AxisWriteOp,
     CopyOp,
     LoadWordOp,
+    MultiplyPairOp,
     StreamOp,
     StreamReadOp,
     StreamType,
@@ -36,6 +37,7 @@ from cuvil_hw.render.c.scalar import (
     PRIMARY,
     UNARY,
     Code,
+    CType,
     bare,
     declared,
     port_element,
@@ -169,6 +171,8 @@ class Function(MemoryTexts):
                 target = self._lanes_at(op.vector.type, op.base, op.indices, constant=False)
                 self.flush({self.memories[op.base].name})
                 self.assign(target, value, op.vector)
+            case MultiplyPairOp():
+                self._product_pair(op)
             case arith.MuliOp() if notes.text_of(op, notes.Multiplier) in self.lang.product:
                 self._product(op)
             case scf.ForOp():
@@ -228,6 +232,16 @@ class Function(MemoryTexts):
         for line in template.format(type=spelled(kind, self.lang), name=name, x=code.text).split("\n"):
             self.line(line)
         self.codes[op.result] = Code(name, PRIMARY, kind)
+
+    def _product_pair(self, op: MultiplyPairOp) -> None:
+        statement, *results = self.lang.product_pair
+        shared, low, high = (self.exact(v).text for v in op.operands)
+        a, b, s = (p.value.data for p in (op.shared_bits, op.other_bits, op.apart))
+        name = self.names.new("product")
+        statement = self._supported(statement, "pairs of products")
+        self.line(statement.format(name=name, a=a, b=b, s=s, shared=shared, low=low, high=high))
+        for value, text in zip(op.results, results, strict=True):
+            self.codes[value] = Code(text.format(name=name), PRIMARY, CType("arbitrary", s))
 
     def assign(self, target: str, code: Code, value: SSAValue) -> None:
         """`target = code`, which wraps by itself; `x = x + y` as `x += y`."""

@@ -9,9 +9,9 @@ from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw.ir.annotations import Multiplier
-from cuvil_hw.ir.level2 import CopyOp, StreamOp, StreamReadOp
+from cuvil_hw.ir.level2 import CopyOp, MultiplyPairOp, StreamOp, StreamReadOp
 
-STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, func.CallOp)
+STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, MultiplyPairOp, func.CallOp)
 
 
 def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list[SSAValue]:

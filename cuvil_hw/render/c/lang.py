@@ -62,6 +62,8 @@ class Lang:
         math: names of functions; `math_f32` ({name}): how their float twin is called.
         wide_suffix: of 64-bit literals.
         product: statements that compute {x} into a new {name} of {type}, by value of `cuvil.multiplier`.
+        product_pair: statement that multiplies {low} and {high} by {shared} ({a}, {b} bits of the factors, {s} of a
+            product), and how its two results are called.
         wrap: signed overflow is undefined, so what may wrap is computed unsigned.
         vectors: definition of a type of several lanes ({name}, {type}, {bytes}) and of its twin for memory, {name}u,
             which lies as its lanes do ({lane} bytes); "" without such types.
@@ -124,6 +126,7 @@ class Lang:
     stream_local: str = ""
     fifo: str = ""
     product: Mapping[str, str] = field(default_factory=dict)
+    product_pair: tuple[str, str, str] = ("", "", "")
     stream_read: str = ""
     stream_write: str = ""
     axis_param: str = ""
@@ -213,6 +216,11 @@ HLS_CPP = Lang(
     port="#pragma HLS interface axis port={name}",
     dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
     product={"dsp": _MULTIPLY + "dsp", "lut": _MULTIPLY + "fabric"},
+    product_pair=(
+        "const cuvil::products<{s}> {name} = cuvil::multiply_pair<{a}, {b}, {s}>({shared}, {low}, {high});",
+        "{name}.low",
+        "{name}.high",
+    ),
     pipeline="#pragma HLS pipeline II={ii}",
     unroll="#pragma HLS unroll",
     lanes="CUVIL_LANES",

@@ -14,7 +14,7 @@ from math import ceil, log2, prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
-from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, narrowest, stored
+from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, SharedFactor, narrowest, stored
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.ring import ring
@@ -36,7 +36,8 @@ class Fabric:
     reckoned in LUTs of six inputs: `cell` of the profile's units do the work of one. A unit of distributed memory
     is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
     `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product. `exact`: the
-    language has integers of any width; else widths are those of native types.
+    language has integers of any width; else widths are those of native types. `pairs`: sources may pack two products
+    with a factor in common into one block.
     """
 
     dsp_a: int
@@ -56,6 +57,7 @@ class Fabric:
     shift_registers: bool = True
     fused: bool = False
     exact: bool = True
+    pairs: bool = False
 
     def bits(self, dtype: str) -> int:
         """Bits in which an element is kept."""
@@ -64,6 +66,11 @@ class Fabric:
             return bits(dtype)
         needed = width[1] + (not width[0])
         return next((b for b in (8, 16, 32) if needed <= b), 64)
+
+    def holds_pair(self, pair: SharedFactor) -> bool:
+        """Whether one multiplier block makes both products."""
+        a, b = pair.ports
+        return self.pairs and a <= self.dsp_a and b <= self.dsp_b
 
     def place(self, words: int, width: int) -> str:
         """What a memory of `words` words of `width` bits is made of where nobody chose: constants of one word are
@@ -260,9 +267,12 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     if floats:
         float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
     multipliers = stage.products[0]
-    for p in multipliers:
-        use_product(use, p, fabric, pe * lanes, folding.multiplier)
-    if folding.multiplier == "lut":  # the sum of products in multiplier blocks is made in their own cascade
+    if folding.multiplier == "pair" and stage.pair is not None:
+        use_pair(use, stage.pair, pe * lanes)
+    else:
+        for p in multipliers:
+            use_product(use, p, fabric, pe * lanes, folding.multiplier)
+    if folding.multiplier in ("lut", "pair"):  # the sum of products in multiplier blocks is made in their own cascade
         whole = max(sum(p.ports) for p in multipliers)
         use.lut += pe * logic.tree(lanes, whole)
         use.ff += pe * lanes * whole
@@ -355,6 +365,15 @@ def use_product(use: Use, product: Multiplication, fabric: Fabric, lanes: int, k
         use.lut += lanes * (digits(product.factor) - 1) * logic.adder(a + b)
     else:
         use.lut += lanes * logic.multiplier(a, b)
+
+
+def use_pair(use: Use, pair: SharedFactor, lanes: int) -> None:
+    """`lanes` products, two a block: logic puts two factors side by side, and gives the upper product back what the
+    lower one's sign took."""
+    _, other, product = pair.bits
+    use.dsp += lanes / 2
+    use.ff += logic.operand_registers(lanes, other)
+    use.lut += lanes / 2 * (logic.adder(other + 1) + logic.adder(product))
 
 
 def digits(value: int) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from cuvil_hw import dtypes
 from cuvil_hw.contract.constants import ConstantStore
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Load, Lookup, Select, cast
-from cuvil_hw.expr.traverse import rewrite
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Select, cast
+from cuvil_hw.expr.traverse import rewrite, walk
 from cuvil_hw.schedule.kernel import Kernel
 
 Range = tuple[int, int]
@@ -32,6 +32,43 @@ class Multiplication:
     def ports(self) -> Range:
         """Bits of the factors as signed numbers, as multiplier blocks take them."""
         return signed_bits(self.a), signed_bits(self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFactor:
+    """A product `node` of which all outputs have a factor in common, so that one multiplier may serve two. `bits`: of
+    the shared factor, of the other, and of the product, signed."""
+
+    node: Expr
+    shared: Expr
+    other: Expr
+    bits: tuple[int, int, int]
+
+    @property
+    def ports(self) -> Range:
+        """Bits of the factors of the one product: two of the others stand side by side, as far apart as a product is
+        wide."""
+        shared, other, product = self.bits
+        return other + product + 1, shared
+
+
+def shared_factor(term: Expr, sources: Iterable[str], outputs: Iterable[Iter], ranges: Ranges) -> SharedFactor | None:
+    """The only multiplier of a term, if one of its factors comes from `sources` and is the same for all `outputs`."""
+    multipliers = [n for n in walk(term) if is_multiplier(n, ranges)]
+    if len(multipliers) != 1:
+        return None
+    node, streams, across = multipliers[0], set(sources), set(outputs)
+    assert isinstance(node, Apply)
+
+    def streamed(e: Expr) -> bool:
+        return any(isinstance(n, Load) and n.buffer in streams for n in walk(e))
+
+    for shared, other in (node.args, node.args[::-1]):
+        if streamed(shared) and not streamed(other) and not any(n in across for n in walk(shared)):
+            spans = [span(shared, ranges), span(other, ranges), _unwrapped(node, ranges, {})]
+            a, b, s = (signed_bits(narrowest(*r)) for r in spans)
+            return SharedFactor(node, shared, other, (a, b, s))
+    return None
 
 
 def narrowest(lo: int, hi: int) -> str:

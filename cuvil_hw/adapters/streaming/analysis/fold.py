@@ -17,8 +17,8 @@ MAX_MULTIPLIERS = 512
 @dataclass(frozen=True, slots=True)
 class Folding:
     """`pe` outputs and `simd` inputs a cycle; `memory`: of the weights, "bram", "lutram" or "" without weights;
-    `multiplier`: of the weights, "dsp", "lut", or "" where there is no choice; `rescale`: likewise, of all other
-    products; `ii`: cycles between two steps of the stage's loop."""
+    `multiplier`: of the weights, "dsp", "lut", "pair" (two products a DSP block), or "" where there is no choice;
+    `rescale`: of all other products, "dsp" or "lut" likewise; `ii`: cycles between two steps of the stage's loop."""
 
     stage: Stage = field(compare=False, repr=False)
     pe: int = 1
@@ -58,8 +58,9 @@ class Folding:
         return "; ".join(parts + ([f"ii={self.ii}"] if self.ii > 1 else []))
 
 
-def foldings(stage: Stage, cores: Cores) -> Iterator[Folding]:
-    """All foldings of a stage. `cores`: the float operators of the family."""
+def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Folding]:
+    """All foldings of a stage. `cores`: the float operators of the family; `pairs`: its multipliers hold two products
+    of this stage."""
     multipliers, rescales = (("dsp", "lut") if found else ("",) for found in stage.products)
     if stage.kind == "buffered":
         for rescale in rescales:
@@ -75,7 +76,8 @@ def foldings(stage: Stage, cores: Cores) -> Iterator[Folding]:
         for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
             if simd > MAX_LANES or pe * simd > MAX_MULTIPLIERS:
                 continue
-            for memory, multiplier, rescale in product(_memories(stage, pe, simd), multipliers, rescales):
+            packed = ("pair",) if pairs and pe % 2 == 0 else ()
+            for memory, multiplier, rescale in product(_memories(stage, pe, simd), (*multipliers, *packed), rescales):
                 yield Folding(stage, pe, simd, memory, multiplier, rescale, ii)
 
 

@@ -12,7 +12,13 @@ from functools import cached_property
 from math import prod
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, is_multiplier, products
+from cuvil_hw.adapters.streaming.analysis.exact import (
+    Multiplication,
+    SharedFactor,
+    is_multiplier,
+    products,
+    shared_factor,
+)
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.analysis.tables import Table, tables
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, affine, const
@@ -138,6 +144,14 @@ class Stage:
             return (), products(walk(self.kernel.body), self.ranges)
         term = () if self.term is None else walk(self.term)
         return products(term, self.ranges), products(self.epilogue, self.ranges)
+
+    @cached_property
+    def pair(self) -> SharedFactor | None:
+        """The product that two outputs of a dense stage may make in one multiplier."""
+        reduce = self.kernel.reduce
+        if self.kind != "dense" or self.ordered or self.term is None or reduce is None or reduce.kind != "sum":
+            return None
+        return shared_factor(self.term, self.sources, self.loops[0], self.ranges)
 
     def in_term(self, e: Apply) -> str:
         """What computes a product of the term; "" for one that takes no multiplier."""

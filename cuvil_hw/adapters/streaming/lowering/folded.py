@@ -35,7 +35,7 @@ class Folded:
         self.nf = stage.channels_out // pe
         self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
         self.sf = stage.tap_count * self.cf
-        self.outputs_inside = pe >= VECTOR or pe >= simd
+        self.outputs_inside = pe >= VECTOR or pe >= simd or stage.multiplier == "pair"
         self.grids: dict[Iter, Any] = {}
         if self.out_iter is not None:
             self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)

@@ -58,4 +58,5 @@ def processes(kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore) -> 
     """All that a kernel may become. The constants' values say which widths are exact."""
     ranges = exact.ranges_of(kernel, constants)
     stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges)
-    return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats)]
+    pairs = stage.pair is not None and fabric.holds_pair(stage.pair)
+    return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats, pairs)]

@@ -176,13 +176,28 @@ def dense(
                 read = read_constant(folded, k.name, [nf, sf, None, p], flat, "")
                 return e.value(reduce.init[0], Env(load=read, lookup=read))
 
-            def update(s: SSAValue, p: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
+            def around(s: SSAValue, p: SSAValue, *states: SSAValue) -> Env:
                 constants = read_constant(folded, k.name, [nf, sf, s, p], flat, bind)
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
 
-                return e.value(term, Env(load=load, lookup=constants, states=(state,), product=stage.in_term))
+                return Env(load=load, lookup=constants, states=states, product=stage.in_term)
+
+            def update(s: SSAValue, p: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
+                return e.value(term, around(s, p, state))
+
+            def paired(s: SSAValue, q: SSAValue) -> None:
+                pair, low = stage.pair, e.put(arith.MuliOp(q, e.const(2, "index")))
+                assert pair is not None
+                lanes = low, e.put(arith.AddiOp(low, e.const(1, "index")))
+                shared = e.value(pair.shared, around(s, low))
+                first, second = (e.value(pair.other, around(s, p)) for p in lanes)
+                products = level2.MultiplyPairOp(shared, first, second, pair.bits)
+                e.do(products)
+                for p, product in zip(lanes, products.results, strict=True):
+                    total = e.value(term, around(s, p, e.load(acc, p)), {id(pair.node): product})
+                    e.store(total, acc, p)
 
             if folded.outputs_inside:
 
@@ -190,6 +205,9 @@ def dense(
                     e.loop(pe, "p", lambda p, _: e.store(start(p), acc, p), unroll=True)
 
                 def add(s: SSAValue, _: Any) -> None:
+                    if stage.multiplier == "pair":
+                        e.loop(pe // 2, "q", lambda q, _: paired(s, q), unroll=True)
+                        return
                     e.loop(pe, "p", lambda p, _: e.store(update(s, p, e.load(acc, p)), acc, p), unroll=True)
 
                 if first is None:
