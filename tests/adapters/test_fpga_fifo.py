@@ -16,7 +16,7 @@ from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis import fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
 from cuvil_hw.adapters.streaming.analysis.ring import Ring
-from cuvil_hw.adapters.streaming.analysis.stage import Dim
+from cuvil_hw.adapters.streaming.analysis.stage import WindowDim
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.ir.program import Builder, Program
@@ -194,7 +194,7 @@ def test_random_networks_never_stop() -> None:
 
 def residual_chain(blocks: int, length: int) -> tuple[list[Edge], dict[tuple[str, str], Callable[[], Counts]]]:
     """x → fork → (windows → layer, bypass) → join → …, `length` words on each stream and three windows a word."""
-    ring = Ring(Dim(length, length, 3, 1, 1, 1), Dim(1, 1), 1)
+    ring = Ring(WindowDim(length, length, 3, 1, 1, 1), WindowDim(1, 1), 1)
     edges: list[Edge] = [Edge("in0", "in", "fork0", length)]
     needs: dict[tuple[str, str], Callable[[], Counts]] = {}
     for n in range(blocks):

@@ -10,22 +10,11 @@ from xdsl.dialects import func
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.ir import legal
-from cuvil_hw.ir.annotations import Comment, Role, text_of
 from cuvil_hw.ir.flat import breaks
 from cuvil_hw.ir.program import Program
 from tests.support import fpga_runner
+from tests.support.flat_check import unflat
 from tests.support.fpga_networks import network
-
-
-def unflat(module: object) -> list[str]:
-    assert isinstance(module, legal.ModuleOp)
-    found = []
-    for f in legal.functions(module):
-        if text_of(f, Role) != "process":
-            continue
-        buffered = "buffered" in text_of(f, Comment)  # its divisions are the model's own: where an element lies
-        found += [f"{f.sym_name.data}: {b}" for b in breaks(f) if not (buffered and "power of two" in b)]
-    return found
 
 
 @pytest.mark.parametrize("seed", range(12))

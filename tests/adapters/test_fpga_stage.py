@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.streaming.analysis import fold
 from cuvil_hw.adapters.streaming.analysis.ring import ring
-from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage, classify, lane_chain
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, classify, lane_chain
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.types import TensorType
@@ -51,7 +51,7 @@ def conv(
 def test_conv_2d() -> None:
     s = only(conv((5, 3, 3, 3), 2, (0, 1, 2, 1), x_zp=-7), (1, 3, 8, 9))
     assert (s.kind, s.channels_in, s.channels_out, s.tap_count, s.pixels) == ("dense", 3, 5, 9, 20)
-    assert s.dims == (Dim(1, 1), Dim(8, 4, 3, 2, 1, 0), Dim(9, 5, 3, 2, 1, 1))
+    assert s.dims == (WindowDim(1, 1), WindowDim(8, 4, 3, 2, 1, 0), WindowDim(9, 5, 3, 2, 1, 1))
     assert [t and t.extent for t in s.taps] == [None, 3, 3]
     assert s.channel is not None
     assert s.channel.extent == 3
@@ -61,14 +61,14 @@ def test_conv_2d() -> None:
 
 def test_conv_1d_with_dilation() -> None:
     s = only(conv((4, 2, 3), 1, (2, 2), dilation=2), (1, 2, 11))
-    assert (s.kind, s.dims[1]) == ("dense", Dim(11, 11, 3, 1, 2, 2))
+    assert (s.kind, s.dims[1]) == ("dense", WindowDim(11, 11, 3, 1, 2, 2))
     assert s.dims[1].span == 5
     assert ring(s, 1).y == s.dims[1]  # the only dimension becomes the ring's rows
 
 
 def test_stride_beyond_the_kernel() -> None:
     s = only(conv((2, 2, 1, 1), 2), (1, 2, 7, 7))
-    assert s.dims[1:] == (Dim(7, 4, 1, 2, 1, 0),) * 2
+    assert s.dims[1:] == (WindowDim(7, 4, 1, 2, 1, 0),) * 2
     assert s.reordered  # pixels between are dropped
 
 
@@ -103,7 +103,7 @@ def test_depthwise_and_grouped_conv() -> None:
 def test_padding_of_a_maximum_never_wins(dtype: str) -> None:
     s = only(lambda b, x: b.op(ops.MaxPool((2, 2), (2, 2), (0, 0, 1, 1), (1, 1)), x), (1, 3, 5, 5), dtype)
     assert (s.kind, s.pad_value) == ("depthwise", dtypes.int_range(dtype)[0])
-    assert s.dims[1:] == (Dim(5, 3, 2, 2, 1, 0),) * 2
+    assert s.dims[1:] == (WindowDim(5, 3, 2, 2, 1, 0),) * 2
 
 
 def test_padding_of_a_sum_is_the_zero_point() -> None:

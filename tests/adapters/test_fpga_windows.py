@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cuvil_hw.adapters.streaming.analysis.ring import DISTANCE, Ring
-from cuvil_hw.adapters.streaming.analysis.stage import Dim
+from cuvil_hw.adapters.streaming.analysis.stage import WindowDim
 
 
 def cells(r: Ring) -> Iterator[int | None]:
@@ -67,14 +67,14 @@ def check(r: Ring) -> None:
 def test_random_windows() -> None:
     rng = random.Random(1)
 
-    def dim() -> Dim | None:
+    def dim() -> WindowDim | None:
         size, stride = rng.randint(1, 9), rng.choice([1, 1, 2, 3])
         kernel, dilation = rng.randint(1, 5), rng.choice([1, 1, 2])
         begin, end = rng.randint(0, 2), rng.randint(0, 2)
         span = dilation * (kernel - 1) + 1
         if max(begin, end) >= span or size + begin + end < span:
             return None
-        return Dim(size, (size + begin + end - span) // stride + 1, kernel, stride, dilation, begin)
+        return WindowDim(size, (size + begin + end - span) // stride + 1, kernel, stride, dilation, begin)
 
     tried = 0
     while tried < 250:
@@ -88,6 +88,6 @@ def test_random_windows() -> None:
 def test_little_time_passes_without_windows(stride: int) -> None:
     """A row, a column and what a pipeline needs; and little more memory than the rows of a window."""
     out = 32 // stride
-    r = Ring(Dim(32, out, 3, stride, 1, 1), Dim(32, out, 3, stride, 1, 1), 4)
+    r = Ring(WindowDim(32, out, 3, stride, 1, 1), WindowDim(32, out, 3, stride, 1, 1), 4)
     assert r.schedule.steps <= out * out * 9 * 4 + r.row_words + 3 * r.fold + DISTANCE
     assert r.schedule.rows <= 3 + stride

@@ -26,6 +26,7 @@ from cuvil_hw.runtime import executable
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.target.profile import load_profile
 from cuvil_hw.types import TensorType
+from tests.support.flat_check import unflat
 from tests.support.level2_check import TARGETS, TOGETHER, failures, lowered
 from tests.support.level2_runner import Interpreted
 from tests.support.small_networks import NETWORKS, Array, Network
@@ -90,8 +91,9 @@ def _interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch)
     example = torch.zeros(network.shape)
     with keeping_modules(target, monkeypatch) as made:
         program = cuvil.compile(network.module(), target, example, data, network.precision)
+    assert not unflat(made[-1].module), network.tag
     with monkeypatch.context() as patch:
-        patch.setattr(executable, "_load", lambda artifact, interface, folder: made[-1])
+        patch.setattr(executable, "load_on_device", lambda artifact, interface, folder: made[-1])
         with cuvil.Executable(program.artifact) as one:
             return program.artifact, one(network.inputs())
 

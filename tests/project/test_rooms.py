@@ -110,10 +110,8 @@ def test_the_root_has_few_modules(folder: str) -> None:
 
 # Public classes of one name: what they are instead of two names, and why both keep theirs.
 SHARED = {
-    "Dim": "an open dimension that users write (extent); one dimension under a window (streaming), not renamed yet",
     "Port": "of a device program (contract); an annotation called after the attribute that it is, cuvil.port",
     "Reshape": "the op (ops); an annotation called after the pragma that it becomes",
-    "Stream": "a FIFO of the interpreter; one between processes (streaming), not renamed yet",
 }
 
 

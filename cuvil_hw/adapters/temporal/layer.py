@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage, channels, classify
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, channels, classify
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.temporal.requantized import Reader, Requantized
 from cuvil_hw.contract.device import Array
@@ -37,8 +37,8 @@ class Convolution:
     kernel: Kernel = field(repr=False)
     kind: Kind
     source: str
-    rows: Dim
-    cols: Dim
+    rows: WindowDim
+    cols: WindowDim
     channels_in: int
     channels_out: int
     zero: int
@@ -106,7 +106,7 @@ def _convolution(kernel: Kernel, stage: Stage, finish: Requantized, reader: Read
     if init is None or init.factors:
         return "its sum starts at a computed value"
     moving = [d for d in stage.dims if not d.unit]
-    rows, cols = [Dim(1, 1)] * (2 - len(moving)) + moving
+    rows, cols = [WindowDim(1, 1)] * (2 - len(moving)) + moving
     fill = int(stage.pad_value) - zero
     if kind == "largest":
         if init.high > -256 and init.high > dtypes.int_range(kernel.operand(kernel.sources[0]).type.dtype)[0] - zero:

@@ -13,9 +13,9 @@ from math import ceil, gcd
 import numpy as np
 import numpy.typing as npt
 
-from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 
-UNIT = Dim(1, 1)
+UNIT = WindowDim(1, 1)
 # Steps between the store of a word and its first load: a pipelined loop may do either a few cycles early or late.
 DISTANCE = 4
 Counts = npt.NDArray[np.int64]
@@ -47,8 +47,8 @@ class Schedule:
 class Ring:
     """Geometry of a window generator in rows of words: `fold` words a pixel."""
 
-    y: Dim
-    x: Dim
+    y: WindowDim
+    x: WindowDim
     fold: int
 
     @property
@@ -118,7 +118,7 @@ def _schedule(r: Ring) -> Schedule:
     return Schedule(lead, pace.reads, pace.emits, stop, last, min(max(held, r.y.span), r.y.size))
 
 
-def _inside(d: Dim) -> Counts:
+def _inside(d: WindowDim) -> Counts:
     """(out, kernel): the coordinate under each tap, -1 outside the input."""
     at = np.arange(d.out)[:, None] * d.stride + np.arange(d.kernel)[None, :] * d.dilation - d.pad
     return np.where((at >= 0) & (at < d.size), at, -1)

@@ -59,7 +59,7 @@ def refusal(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType],
 
 
 @dataclass(frozen=True, slots=True)
-class Dim:
+class WindowDim:
     """One non-channel dimension under a window, in elements."""
 
     size: int
@@ -95,7 +95,7 @@ class Stage:
     sources: tuple[str, ...]
     channels_in: int
     channels_out: int
-    dims: tuple[Dim, ...] = ()
+    dims: tuple[WindowDim, ...] = ()
     taps: tuple[Iter | None, ...] = ()
     channel: Iter | None = None
     pad_value: int | float = 0
@@ -331,11 +331,11 @@ def _outside(nodes: Sequence[Expr]) -> list[Expr]:
     return [e for e in nodes if isinstance(e, Load | Lookup)]
 
 
-def _leaves(d: Dim) -> bool:
+def _leaves(d: WindowDim) -> bool:
     return d.pad > 0 or (d.out - 1) * d.stride - d.pad + d.span > d.size
 
 
-def _window_dim(e: Expr, size: int) -> tuple[Dim, Iter | None, Iter | None] | None:
+def _window_dim(e: Expr, size: int) -> tuple[WindowDim, Iter | None, Iter | None] | None:
     """`e` = stride·out + dilation·tap - pad, or None."""
     terms, c = affine(e)
     out_iter = tap = None
@@ -351,7 +351,7 @@ def _window_dim(e: Expr, size: int) -> tuple[Dim, Iter | None, Iter | None] | No
             return None
     if c > 0:
         return None
-    dim = Dim(size, out_iter.extent if out_iter else 1, tap.extent if tap else 1, stride, dilation, -c)
+    dim = WindowDim(size, out_iter.extent if out_iter else 1, tap.extent if tap else 1, stride, dilation, -c)
     return dim, out_iter, tap
 
 

@@ -29,7 +29,9 @@ MOST_AHEAD = 64  # samples between input and output whose ends of packets are re
 
 
 @dataclass(frozen=True)
-class Stream:
+class Link:
+    """A stream between two processes. `words`: of one sample."""
+
     name: str
     dtype: str
     lanes: int
@@ -44,10 +46,10 @@ class Node:
     gives words at its own pace, whenever its input came."""
 
     name: str
-    inputs: tuple[Stream, ...]
-    outputs: tuple[Stream, ...]
+    inputs: tuple[Link, ...]
+    outputs: tuple[Link, ...]
     build: Callable[[], func.FuncOp] | None
-    needs: Callable[[Stream], Counts]
+    needs: Callable[[Link], Counts]
     cycles: int
     ahead: int = 0
     burst: int = 0
@@ -63,10 +65,10 @@ class Network:
     tables: Tables
     flags: set[str] = field(default_factory=set)
     nodes: list[Node] = field(default_factory=list)
-    ready: dict[str, list[Stream]] = field(default_factory=dict)  # streams that still wait for a reader, by buffer
+    ready: dict[str, list[Link]] = field(default_factory=dict)  # streams that still wait for a reader, by buffer
 
-    def stream(self, name: str, dtype: str, lanes: int, elements: int) -> Stream:
-        return Stream(name, dtype, lanes, elements // lanes)
+    def stream(self, name: str, dtype: str, lanes: int, elements: int) -> Link:
+        return Link(name, dtype, lanes, elements // lanes)
 
 
 def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = False, axis_bits: int = 64) -> Network:
@@ -80,7 +82,7 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
     for name in graph.inputs:
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
-        ends = (Stream(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
+        ends = (Link(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
         busy = max(out.words, _port_words(out, axis_bits))
         net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64), busy))
         _publish(net, name, out, len(wanted[name]))
@@ -102,42 +104,42 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
     return net
 
 
-def _port_words(s: Stream, axis_bits: int) -> int:
+def _port_words(s: Link, axis_bits: int) -> int:
     """Words of a port in which the elements of a stream cross, each in its container."""
     return -(-s.words * s.lanes * 8 * dtypes.to_numpy(s.dtype).itemsize // axis_bits)
 
 
-def _drain(net: Network, out: Stream) -> None:
+def _drain(net: Network, out: Link) -> None:
     """Read what no result depends on: whoever sends it must not wait."""
     name = f"drain_{out.name}"
     build = lambda: process.drain(name, net.tables, out.dtype, out.words, out.lanes)  # noqa: E731
     net.nodes.append(Node(name, (out,), (), build, lambda _: np.zeros(0, np.int64), out.words))
 
 
-def _publish(net: Network, buffer: str, out: Stream, uses: int) -> None:
+def _publish(net: Network, buffer: str, out: Link, uses: int) -> None:
     """Make a stream available to its readers, through a fork when there are several."""
     if uses <= 1:
         net.ready[buffer] = [out]
         if not uses:
             _drain(net, out)
         return
-    copies = tuple(Stream(f"{buffer}_to{n}", out.dtype, out.lanes, out.words) for n in range(uses))
+    copies = tuple(Link(f"{buffer}_to{n}", out.dtype, out.lanes, out.words) for n in range(uses))
     name = f"fork_{buffer}"
     build = lambda: process.fork(name, net.tables, out.dtype, out.words, out.lanes, uses)  # noqa: E731
     net.nodes.append(Node(name, (out,), copies, build, lambda _: fifo.map_needs(out.words), out.words))
     net.ready[buffer] = list(copies)[::-1]
 
 
-def _take(net: Network, buffer: str, lanes: int, reader: str) -> Stream:
+def _take(net: Network, buffer: str, lanes: int, reader: str) -> Link:
     """The next stream of a buffer, with the wanted number of lanes."""
     return _convert(net, net.ready[buffer].pop(), lanes, reader)
 
 
-def _convert(net: Network, have: Stream, lanes: int, reader: str) -> Stream:
+def _convert(net: Network, have: Link, lanes: int, reader: str) -> Link:
     if have.lanes == lanes:
         return have
     words = have.words * have.lanes // lanes
-    out = Stream(f"{have.name}_by{lanes}_{reader}", have.dtype, lanes, words)
+    out = Link(f"{have.name}_by{lanes}_{reader}", have.dtype, lanes, words)
     name = f"resize_{have.name}_{reader}"
     wide, busy = sorted((have.words, words))
     build = lambda: process.convert(name, net.tables, have.dtype, wide, have.lanes, lanes)  # noqa: E731
@@ -153,7 +155,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
     if s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
         r = ring(s, lanes_in)
-        taps = Stream(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
+        taps = Link(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
         name = f"{k.name}_window"
         build_window = lambda: window(name, s, source.dtype, tables, lanes_in)  # noqa: E731
         plan = r.schedule
@@ -164,7 +166,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
     pe, tail = form.folding.pe, form.folding.tail
     fold_out = s.channels_out // pe
     ahead = burst = 0
-    needs: Callable[[Stream], Counts]
+    needs: Callable[[Link], Counts]
     match s.kind:
         case "dense":
             words = s.tap_count * s.channels_in // lanes_in

@@ -12,7 +12,7 @@ from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.streaming.analysis.ring import DISTANCE, Schedule, ring
-from cuvil_hw.adapters.streaming.analysis.stage import Dim, Stage
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
 from cuvil_hw.ir import level2
@@ -104,13 +104,13 @@ def times(e: Emitter, a: SSAValue, k: int) -> SSAValue:
     return e.put(arith.MuliOp(a, e.const(k, "index"))) if k != 1 else a
 
 
-def position(e: Emitter, o: SSAValue, k: SSAValue, d: Dim) -> SSAValue:
+def position(e: Emitter, o: SSAValue, k: SSAValue, d: WindowDim) -> SSAValue:
     """Input coordinate under tap `k` of output `o`."""
     at = e.put(arith.AddiOp(times(e, o, d.stride), times(e, k, d.dilation)))
     return e.put(arith.SubiOp(at, e.const(d.pad, "index"))) if d.pad else at
 
 
-def outside(e: Emitter, at: SSAValue, d: Dim) -> list[SSAValue]:
+def outside(e: Emitter, at: SSAValue, d: WindowDim) -> list[SSAValue]:
     """Conditions under which a coordinate misses the input; none when it can't."""
     checks = []
     if d.pad:
