@@ -31,7 +31,8 @@ def fast_flags() -> list[str]:
 
 def xilinx_flags() -> list[str]:
     # Our runner and helpers come last: whatever Xilinx has is taken from Xilinx.
-    return [f"-I{SIM / 'xilinx_compat'}", "-isystem", str(ap_types()), f"-I{HLS}", "-idirafter", str(SIM / "hls"), "-w"]
+    theirs = [f"-I{SIM / 'xilinx_compat'}", "-isystem", str(ap_types()), f"-I{HLS}"]
+    return [*theirs, "-idirafter", str(SIM / "hls"), "-idirafter", str(SIM / "dataflow"), "-w"]
 
 
 def compiled(folder_: Path, name: str, source: str, flags: list[str]) -> Path:
