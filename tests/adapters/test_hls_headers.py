@@ -115,6 +115,31 @@ def test_sums_that_wrap_have_the_bits_of_xilinx_however_they_are_vectorised(tmp_
         assert output(built) == theirs
 
 
+def steps_of(a: int, b: int, count: int) -> int:
+    """Steps in which elements that come `a` at a time leave `b` at a time, one word each way a step at the most."""
+    ins, outs = -(-count // a), -(-count // b)
+    held = taken = given = steps = 0
+    while given < outs:
+        if held < b and taken < ins:
+            held, taken = held + a, taken + 1
+        if held >= b or taken == ins:
+            held, given = held - b, given + 1
+        steps += 1
+    assert taken == ins
+    return steps
+
+
+def test_a_port_takes_as_many_steps_as_the_side_with_more_words(tmp_path: Path) -> None:
+    cases = [(a, b, count) for a in (1, 2, 4, 8) for b in (1, 3, 4, 6, 8, 12) for count in (b, 5 * b, 7, 48)]
+    shown = "".join(f'std::printf("%d\\n", cuvil::axis::gears<{a}, {b}, {n}>::steps);\n' for a, b, n in cases)
+    source = f"#include <cuvil_hls.h>\n#include <cstdio>\nint main() {{\n{shown}}}\n"
+    steps = [int(line) for line in output(compiled(tmp_path, "gears", source, ["-O0", *fast_flags()])).split()]
+    for (a, b, count), found in zip(cases, steps, strict=True):
+        assert found == steps_of(a, b, count), (a, b, count)
+        assert max(-(-count // a), -(-count // b)) <= found <= max(-(-count // a), -(-count // b)) + (count % b > 0)
+    assert steps_of(8, 3, 3072) == 1024  # three lanes of 8 bits on 64 bits: a pixel a step
+
+
 # ---- a design with every kind of port, a diamond, and faults on demand ---------------------------------------------
 
 # (AXI bits, element type, lanes, elements, NumPy container)
