@@ -1,10 +1,10 @@
 """rule4ml's predictions for the held-out rows of benchmarks/cost_model.py, as CSV for its `--rule4ml`.
 
-    PYTHONPATH=.:benchmarks python benchmarks/peers/rule4ml_predict.py -o rule4ml.csv [--board alveo-u200]
+    PYTHONPATH=.:benchmarks python benchmarks/peers/rule4ml_predict.py -o rule4ml.csv
 
 Needs an environment of its own with `pip install rule4ml torch-geometric` (0.2.0 was tried); the predictors come with
-it. A row is a Keras model of one Dense layer; precision is ap_fixed<bits, bits/2>. The rows are for a U250, which
-rule4ml doesn't know: the nearest of its boards stands for it.
+it. A row is a Keras model of one Dense layer; precision is ap_fixed<bits, bits/2>. The rows are for a U250; they
+don't say which releases of hls4ml and Vitis made them, so these are assumed (--hls4ml, --vivado).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def dense(d_in: int, d_out: int) -> keras.Model:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--board", default="alveo-u200")
+    parser.add_argument("--board", default="alveo-u250")
+    parser.add_argument("--hls4ml", default="0.8.1", help="its release, as rule4ml knows it")
+    parser.add_argument("--vivado", default="2023.1", help="the tool's, as rule4ml knows it")
+    parser.add_argument("--every", type=int, default=1, help="only one in so many pairs of width and reuse factor")
     chosen = parser.parse_args()
     estimator = MultiModelWrapper()
     estimator.load_default_models()
@@ -43,11 +46,16 @@ def main() -> int:
     with chosen.output.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["d_in", "d_out", "prec", "rf", *QUANTITIES])
-        for (bits, rf), some in sorted(shapes.items()):
+        for (bits, rf), some in sorted(shapes.items())[:: chosen.every]:
             model = {"strategy": "resource", "precision": f"ap_fixed<{bits}, {bits // 2}>", "reuse_factor": rf}
             config = {"board": chosen.board, "model": model}
-            found = estimator.predict([dense(*shape) for shape in sorted(some)], hls_configs=config)
-            means = found.groupby("Model")[list(COLUMNS.values())].mean()  # over tool versions that it knows
+            found = estimator.predict(
+                [dense(*shape) for shape in sorted(some)],
+                hls_configs=config,
+                hls4ml_versions=chosen.hls4ml,
+                vivado_versions=chosen.vivado,
+            )
+            means = found.groupby("Model")[list(COLUMNS.values())].mean()
             for d_in, d_out in sorted(some):
                 figures = means.loc[f"dense_{d_in}_{d_out}"]
                 writer.writerow([d_in, d_out, bits, rf, *(figures[COLUMNS[q]] for q in QUANTITIES)])
