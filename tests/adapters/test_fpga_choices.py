@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 
 import cuvil
+from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis.cost import block_rams, multiplier_blocks
 from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.data import folder
+from cuvil_hw.dtypes import int_range, to_numpy
+from cuvil_hw.ir.program import Builder
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
+from cuvil_hw.types import TensorType as T
 from tests.adapters.test_hls_headers import compiled as compiled_program
 from tests.adapters.test_hls_headers import fast_flags, output, xilinx_flags
 from tests.support import fpga_runner
@@ -168,3 +172,23 @@ def test_two_bit_weights_take_two_bits(models: Path) -> None:
     bits = sum(m.words * m.bits for m in weights)
     assert bits == 2 * (784 * 64 + 2 * 64 * 64 + 64 * 10)
     assert len(layers) >= 4
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2"])
+def test_weights_of_one_bit_keep_their_sign(dtype: str) -> None:
+    """Level2 has one type for i1 and u1, whose set bit is -1 or 1: a table holds the bit, whatever its exact width."""
+    low, high = int_range(dtype)
+    weights = np.random.default_rng(0).integers(max(low, -1), min(high, 1), (3, 8), np.int8, endpoint=True)
+    b = Builder([("x", T((1, 8), "i8"))])
+    y = b.op(ops.Linear(acc="i16"), b.input(0), b.const(weights.astype(to_numpy(dtype)), dtype))
+    program = b.finish([("y", y)])
+    x = np.random.default_rng(1).integers(-128, 127, (4, 1, 8), np.int8, endpoint=True)
+    graph = fpga_runner.graph_of(program)
+    picked = tuple(
+        (k.name, Candidate(processes(k, BOARDS["pynq-z2"], graph.constants)[0], Estimate(0.0, 1)))
+        for k in graph.kernels
+    )
+    with fpga_runner.loaded(graph, Choice(picked, 0.0, 0.0, {}, "spatial")) as simulation:
+        got = simulation.run([x])[0][0]
+    np.testing.assert_array_equal(got.reshape(4, 3), x.reshape(4, 8).astype(np.int64) @ weights.T.astype(np.int64))
