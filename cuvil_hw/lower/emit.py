@@ -240,8 +240,7 @@ class Emitter:
 
     def table(self, array: Any, dtype: str, hint: str, *annotations: notes.Annotation, stored: str = "") -> SSAValue:
         """A constant table, brought into scope once, at the start. `annotations`: where and how it lies; `stored`: the
-        integer dtype that just holds its elements."""
-        # Of i1, which is -1 or 0 where it has a sign, a table holds the bit, as variables do.
+        integer dtype that just holds its elements. Of i1, -1 or 0 where it has a sign, a table holds the bit."""
         stored = stored if dtypes.is_int(stored) and dtypes.record(dtype).bits > 1 else ""
         symbol, kind = self.tables.add(array, dtype, hint, stored)
         if symbol in self._tables:
