@@ -241,14 +241,13 @@ class Emitter:
     def table(self, array: Any, dtype: str, hint: str, *annotations: notes.Annotation, stored: str = "") -> SSAValue:
         """A constant table, brought into scope once, at the start. `annotations`: where and how it lies; `stored`: the
         integer dtype that just holds its elements. Of i1, -1 or 0 where it has a sign, a table holds the bit."""
-        stored = stored if dtypes.is_int(stored) and dtypes.record(dtype).bits > 1 else ""
+        narrow = dtypes.is_int(stored) and dtypes.record(dtype).bits > 1 and dtypes.record(stored).bits < 64
+        stored = stored if narrow else ""
         symbol, kind = self.tables.add(array, dtype, hint, stored)
         if symbol in self._tables:
             return self._tables[symbol]
         op = memref.GetGlobalOp(symbol, kind)
-        notes.annotate(op, *annotations)
-        if stored:
-            notes.annotate(op, notes.Stored(stored))
+        notes.annotate(op, *annotations, *([notes.Stored(stored)] if stored else []))
         self._first(op)
         self._tables[symbol] = op.results[0]
         return op.results[0]

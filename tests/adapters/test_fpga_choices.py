@@ -192,3 +192,14 @@ def test_weights_of_one_bit_keep_their_sign(dtype: str) -> None:
     with fpga_runner.loaded(graph, Choice(picked, 0.0, 0.0, {}, "spatial")) as simulation:
         got = simulation.run([x])[0][0]
     np.testing.assert_array_equal(got.reshape(4, 3), x.reshape(4, 8).astype(np.int64) @ weights.T.astype(np.int64))
+
+
+@pytest.mark.needs("g++")
+def test_a_table_of_64_bits_without_a_sign_compiles() -> None:
+    b = Builder([("x", T((1, 3), "u64"))])
+    y = b.op(ops.Maximum(), b.input(0), b.const(np.array([[1, 2**64 - 1, 2**63]], np.uint64), "u64"))
+    program = b.finish([("y", y)])
+    x = np.array([[[2**63, 5, 2**64 - 2]]], np.uint64)
+    graph = fpga_runner.graph_of(program)
+    with fpga_runner.loaded(graph, fpga_runner.random_choice(graph, random.Random(0))) as simulation:
+        np.testing.assert_array_equal(simulation.run([x])[0][0].reshape(-1), [2**63, 2**64 - 1, 2**64 - 2])

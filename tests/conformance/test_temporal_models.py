@@ -15,6 +15,7 @@ from tests.support.zoo.resnet import ResNet18
 pytestmark = [pytest.mark.slow, pytest.mark.needs("g++", "cc", "ortools")]
 
 
+@pytest.mark.share(target=3)
 @pytest.mark.parametrize("target", ["pynq-z2", "kv260", "zcu104"])
 @pytest.mark.parametrize("network", [ResNet18, MobileNetV2])
 def test_a_large_network_runs_temporally(network: type[nn.Module], target: str) -> None:
