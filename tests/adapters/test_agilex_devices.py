@@ -16,6 +16,7 @@ import pytest
 from cuvil_hw import ops
 from cuvil_hw.adapters.agilex import runtime
 from cuvil_hw.adapters.agilex.device import open_device
+from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.runtime import EMULATION, POCL, missing
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.ir.program import Builder, Program
@@ -35,7 +36,7 @@ def must_have(interface: str) -> None:
 
 def designed(program: Program, seed: int, narrow: bool = True) -> tuple[KernelGraph, Choice]:
     graph = fpga_runner.graph_of(program, narrow)
-    return graph, fpga_runner.random_choice(graph, random.Random(seed))
+    return graph, fpga_runner.random_choice(graph, random.Random(seed), AGILEX7)
 
 
 def check(program: Program, interface: str, seed: int, count: int = 8, trace: str = "") -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.adapters.zynq.fabric import fabric
@@ -46,9 +47,10 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
     return kernel_graph(program)
 
 
-def random_choice(graph: KernelGraph, rng: random.Random) -> Choice:
-    """Any legal folding of each kernel, evenly drawn."""
-    drawn = [(k.name, rng.choice(processes(k, fabric(PROFILE), graph.constants))) for k in graph.kernels]
+def random_choice(graph: KernelGraph, rng: random.Random, family: Fabric | None = None) -> Choice:
+    """Any legal folding of each kernel on a family (None: the Zynq profile's), evenly drawn."""
+    family = family or fabric(PROFILE)
+    drawn = [(k.name, rng.choice(processes(k, family, graph.constants))) for k in graph.kernels]
     picked = [(name, Candidate(form, Estimate(0.0, 1))) for name, form in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 
