@@ -81,12 +81,13 @@ def coverage(
         ready = numbers.quantize(ready, chosen, statistics)
         numbers.make_integer(ready, chosen)
         styles = styles_of(adapter, profile)
+        style = styles[-1]
         try:
-            style, parts, graph, proposals, choice = api.arrange(ready, styles, profile)
+            style, _, graph, proposals, choice = api.arrange(ready, styles, profile)
             api.plan_memory(graph, choice, proposals, style.adapter, profile)
         except DoesNotFit as e:
             fits, problem = False, str(e)
-            parts = api.divide(ready, styles[-1].adapter, profile)
+        parts = api.divide(ready, style.adapter, profile)  # again: those that were arranged are fused
     except Unsupported as e:
         return Coverage(profile.name, chosen.label, refused=e.refusals, note=note)
     except CuvilError as e:

@@ -80,8 +80,8 @@ def failed(error: Exception) -> bool:
     return False
 
 
-@contextmanager
 @helper_function
+@contextmanager
 def attempt(*types: Later) -> Iterator[None]:
     """The body of a `try` whose handlers take exceptions of `types`. Refuses an exception that a handler would take:
     which handler runs, and what the body did before, would depend on values, or on errors that only the trace
