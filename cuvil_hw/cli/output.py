@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 import typer
@@ -21,6 +21,8 @@ from rich.table import Table
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.errors.quoting import lines, shell, visible
 from cuvil_hw.report import text
+
+T = TypeVar("T", contravariant=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -126,6 +128,30 @@ def command_line() -> str:
 def console() -> Console:
     """Standard output, unless --quiet; colours only on a terminal, and never where NO_COLOR is set."""
     return _Visible(highlight=False, quiet=_said.quiet)
+
+
+class Views(Protocol[T]):
+    """A module that knows how something looks as text: all of it, and its parts."""
+
+    def render(self, value: T, /) -> str: ...
+    def head(self, value: T, /) -> str: ...
+    def tables(self, value: T, /) -> Sequence[text.Table]: ...
+    def closing(self, value: T, /) -> Sequence[str]: ...
+
+
+def show_views(views: Views[T], value: T) -> None:
+    """Plain text for files and pipes; on a terminal tables that fit it."""
+    out = console()
+    if not out.is_terminal:
+        out.print(views.render(value), markup=False, soft_wrap=True)
+        return
+    out.print(views.head(value), style="bold", markup=False)
+    for table in views.tables(value):
+        out.print()
+        show_table(*table)
+    out.print()
+    for line in views.closing(value):
+        out.print(line, markup=False)
 
 
 def show_table(

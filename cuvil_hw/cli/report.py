@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_table
+from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_views
 from cuvil_hw.cli.vendor import beside, show
 from cuvil_hw.report import text
 
@@ -42,16 +42,6 @@ def show_report(
     if json:
         print_json(report)
         return
-    out = console()
-    if not out.is_terminal:
-        out.print(report.text(), markup=False, soft_wrap=True)
-    else:
-        out.print(text.head(report), style="bold", markup=False)
-        for table in text.tables(report):
-            out.print()
-            show_table(*table)
-        out.print()
-        for line in text.closing(report):
-            out.print(line, markup=False)
+    show_views(text, report)
     if html is not None:
-        out.print(f"written: {html}", markup=False, soft_wrap=True)
+        console().print(f"written: {html}", markup=False, soft_wrap=True)

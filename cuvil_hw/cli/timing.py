@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_table
+from cuvil_hw.cli.output import check_outputs, command_line, console, print_json, show_views
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report import timing as views
 from cuvil_hw.report.file import write_text
@@ -40,19 +40,9 @@ def show_timing(
     if json:
         print_json(found.to_json())
         return
-    out = console()
-    if not out.is_terminal:
-        out.print(views.render(found), markup=False, soft_wrap=True)
-    else:
-        out.print(views.head(found), style="bold", markup=False)
-        for table in views.tables(found):
-            out.print()
-            show_table(*table)
-        out.print()
-        for line in views.closing(found):
-            out.print(line, markup=False)
+    show_views(views, found)
     if html is not None:
-        out.print(f"written: {html}", markup=False, soft_wrap=True)
+        console().print(f"written: {html}", markup=False, soft_wrap=True)
 
 
 def _depths(given: list[str] | tuple[str, ...]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cuvil_hw import data
-from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
+from cuvil_hw.errors import DeviceError, ToolNotFound
 from cuvil_hw.rig.rig_file import RigBoard
 
 WORKER = "cuvil_hw.runtime.on_board"
@@ -48,7 +48,8 @@ class Reached:
 
     def check(self, program: str, vectors: str) -> subprocess.CompletedProcess[str]:
         """The worker's output for one program. Raises DeviceError when it doesn't end in time."""
-        worker = (str(data.folder("sim") / "pynq" / "worker.py"),) if self._simulated else ("-m", WORKER)
+        simulated = self.board.reach == "simulated"
+        worker = (str(data.folder("sim") / "pynq" / "worker.py"),) if simulated else ("-m", WORKER)
         argv: tuple[str, ...] = ("sudo", "-n", "-E") if self.board.sudo else ()
         variables = {**self.board.environment, **self.environment}
         if self.run_prefix:
@@ -67,10 +68,6 @@ class Reached:
             ) from e
         except OSError as e:
             raise DeviceError(f"{self.board.name}: {self.board.python} could not be started: {e.strerror or e}") from e
-
-    @property
-    def _simulated(self) -> bool:
-        return self.board.reach == "simulated"
 
 
 @contextmanager
@@ -150,10 +147,3 @@ def _call(board: RigBoard, argv: Sequence[str], purpose: str) -> str:
         why = said[-1] if said else "it said nothing"
         raise DeviceError(f"{board.name}: {shlex.join(argv)} ended with {done.returncode}, to {purpose}: {why}")
     return done.stdout
-
-
-def check_programs(paths: Sequence[Path]) -> None:
-    """Raises CuvilError for a path that is no file."""
-    for path in paths:
-        if not path.is_file():
-            raise CuvilError(f"{path}: is no file; give .cuvil files, as `cuvil compile -o` writes them")

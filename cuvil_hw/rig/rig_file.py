@@ -75,8 +75,9 @@ def read_rig(path: Path) -> Rig:
 
     try:
         text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        content = loader.construct_document(root) if root is not None else None
     except OSError as e:
         raise CuvilError(f"{path}: {e.strerror or e}; give the path of a rig file ({SCHEMA})") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:

@@ -20,7 +20,7 @@ from cuvil_hw.errors import CuvilError, needs_python
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.ir.program import parse
 from cuvil_hw.report.file import write_bytes
-from cuvil_hw.rig.reach import Reached, check_programs, reached
+from cuvil_hw.rig.reach import Reached, reached
 from cuvil_hw.rig.rig_file import Rig, RigBoard
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.on_board import CHECKS
@@ -63,7 +63,9 @@ def cases(paths: Sequence[Path], samples: int = SAMPLES) -> Iterator[list[RigCas
     """Programs with their vectors, random over the range of each input (fixed seed), in a folder that is removed at the
     end. Raises CuvilError for a path that is no program, ToolNotFound on a Python without the compiler."""
     needs_python("compute what boards must give")
-    check_programs(paths)
+    for path in paths:
+        if not path.is_file():
+            raise CuvilError(f"{path}: is no file; give .cuvil files, as `cuvil compile -o` writes them")
     with TemporaryDirectory(prefix="cuvil-rig-") as folder:
         yield [_case(path, Path(folder) / f"{n}.npz", samples) for n, path in enumerate(paths)]
 

@@ -10,9 +10,12 @@ import struct
 import tempfile
 import weakref
 from pathlib import Path
+from typing import Any
 
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.cache import root
+
+_ERROR_BYTES = 4096  # that a library's function may fill with why it failed
 
 
 class Scratch:
@@ -83,6 +86,13 @@ class Library:
         self.path = copy
         self.functions = load_library(copy, program)
         self._handle: int | None = self.functions._handle
+
+    def call(self, symbol: str, *arguments: Any, failure: str) -> None:
+        """Call `int symbol(…, char *error, long size)`. Raises DeviceError, `failure` and what the function says, when
+        it doesn't return 0."""
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        if self.functions[symbol](*arguments, error, ctypes.c_long(_ERROR_BYTES)) != 0:
+            raise DeviceError(f"{failure}: {error.value.decode(errors='replace')}")
 
     def close(self) -> None:
         """May be called twice."""

@@ -28,7 +28,6 @@ _QUIET = ("-Wno-attributes", "-Wno-unknown-pragmas")
 # Without unique symbols each library has pipes of its own.
 FLAGS = ("-std=c++17", "-O2", *EXACT, "-fPIC", "-shared", "-fno-gnu-unique", *_QUIET)
 CLOCKS = ("-DCUVIL_SIM_BOUNDED", "-O1")
-_ERROR_BYTES = 4096
 MOST_SAMPLES = 64
 
 
@@ -140,11 +139,8 @@ class LoadedSycl:
 
     def _call(self, arrays: Sequence[Array]) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        run = self._library.functions.cuvil_sycl_run
-        if run(pointers, ctypes.c_int(len(arrays[0])), error, ctypes.c_long(_ERROR_BYTES)) != 0:
-            text = error.value.decode(errors="replace")
-            raise DeviceError(f"simulation of {self._program.name} failed: {text}")
+        failure = f"simulation of {self._program.name} failed"
+        self._library.call("cuvil_sycl_run", pointers, ctypes.c_int(len(arrays[0])), failure=failure)
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}

@@ -38,7 +38,6 @@ _BASE = ("-std=c++17", "-fPIC", *EXACT, "-fno-gnu-unique", "-w")
 _FAST = ("-O2",)
 # The order of definitions is kept, so that a strip which may not be touched lies between any two shared arrays.
 _CHECK = ("-O1", "-g", "-DCUVIL_SIM_CHECK", "-fno-toplevel-reorder")
-_ERROR_BYTES = 4096
 _PART_S = 0.1  # of one call, which nothing interrupts
 # Address space between buffers of the checking build: an index that is far off still hits nothing.
 _GAP_BYTES = 1 << 26
@@ -183,22 +182,19 @@ class SimulatedDriver:
             return perf_counter() - start
 
     def _launch(self, launch: Launch) -> None:
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
         n = len(launch.buffers)
         pointers = [ctypes.c_void_p(address) for _, address, _ in launch.buffers]
         samples = ctypes.c_int(launch.samples)
         arguments = (ctypes.c_void_p * (n + 1))(*(ctypes.addressof(a) for a in (*pointers, samples)))
-        status = self._lib.cuvil_cuda_launch(
-            launch.symbol.encode(), ctypes.c_long(launch.blocks), ctypes.c_int(launch.threads),
+        self._library.call(
+            "cuvil_cuda_launch", launch.symbol.encode(), ctypes.c_long(launch.blocks), ctypes.c_int(launch.threads),
             ctypes.c_int(launch.cooperative), arguments, ctypes.c_long(n),
             (ctypes.c_size_t * n)(*(address for _, address, _ in launch.buffers)),
             (ctypes.c_long * n)(*(size for _, _, size in launch.buffers)),
             (ctypes.c_int * n)(*(i == n - 1 for i in range(n))),
             (ctypes.c_char_p * n)(*(name.encode() for name, _, _ in launch.buffers)),
-            error, ctypes.c_long(_ERROR_BYTES),
+            failure=f"kernel {launch.kernel}",
         )  # fmt: skip
-        if status != 0:
-            raise DeviceError(f"kernel {launch.kernel}: {error.value.decode(errors='replace')}")
 
     def close(self) -> None:
         with _TURN.lock:

@@ -46,13 +46,6 @@ class Convolution:
     weights: WeightArray | None
     finish: Requantized = field(repr=False)
 
-    @property
-    def macs(self) -> int:
-        """Products of one run, padding included."""
-        taps = self.rows.kernel * self.cols.kernel
-        each = self.channels_in if self.kind == "dense" else 1
-        return self.rows.out * self.cols.out * taps * self.channels_out * each
-
 
 @dataclass(frozen=True)
 class Sum:

@@ -121,9 +121,7 @@ class _Tools:
 
     @classmethod
     def of(cls, sources: Sources, flags: Sequence[str], headers: Path | None) -> _Tools:
-        sim = data.folder("sim")
-        own = [sim / "hls", sim / "dataflow"]
-        include = own if headers is None else [sim / "xilinx_compat", headers, *own]
+        include = include_folders("hls", "dataflow", headers=headers)
         given = [f for f in (*FLAGS, *host_flags(), *flags) if f != "-shared"]
         compiler = ("g++", *given, *(f"-I{p}" for p in include))
         # The runner is the same beside quick designs.
@@ -191,6 +189,13 @@ def _accepted(flags: Sequence[str]) -> bool:
     """Does g++ know all of these?"""
     argv = ["g++", *flags, "-x", "c++", "-E", os.devnull]
     return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def include_folders(*names: str, headers: Path | None) -> list[Path]:
+    """Folders of sim/ as an include path; where `headers` are Xilinx's own, they and what they lack come first."""
+    sim = data.folder("sim")
+    own = [sim / name for name in names]
+    return own if headers is None else [sim / "xilinx_compat", headers, *own]
 
 
 def folder_digest(folders: Sequence[Path]) -> str:

@@ -20,7 +20,6 @@ from cuvil_hw.runtime.background import Background
 from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.scratch import Library
 
-_ERROR_BYTES = 4096
 _PART_S = 0.05  # how long a call of the library takes, so that a run can be interrupted
 # What a design runs on its quick library before the fast one is worth a compiler's time: most are run on a few samples
 # and closed, and compiling takes seconds.
@@ -112,19 +111,14 @@ class LoadedSimulation:
     def _simulate(self, inputs: Sequence[Array], outputs: Sequence[Array], first: int = 0) -> float:
         """One call of the library; seconds. `first`: number of the first sample."""
         functions = self._library.functions
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
         start = perf_counter()
         functions.cuvil_sim_set_first(ctypes.c_long(first))
         functions.cuvil_sim_set_packets(ctypes.c_int(self._program.info.get("packets") is True))
-        status = functions.cuvil_sim_run(
-            _pointers(inputs), _pointers(outputs), _sizes(inputs), _sizes(outputs), ctypes.c_long(len(inputs[0])),
-            error, ctypes.c_long(_ERROR_BYTES),
+        self._library.call(
+            "cuvil_sim_run", _pointers(inputs), _pointers(outputs), _sizes(inputs), _sizes(outputs),
+            ctypes.c_long(len(inputs[0])), failure=f"simulation of {self._program.name} failed",
         )  # fmt: skip
-        seconds = perf_counter() - start
-        if status != 0:
-            text = error.value.decode(errors="replace")
-            raise DeviceError(f"simulation of {self._program.name} failed: {text}")
-        return seconds
+        return perf_counter() - start
 
     def stall(self, seed: int, percent: int) -> None:
         """Random back-pressure on every stream from now on (libraries built with -DCUVIL_SIM_BOUNDED)."""

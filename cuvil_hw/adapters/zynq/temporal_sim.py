@@ -9,10 +9,9 @@ from time import perf_counter
 
 import numpy as np
 
-from cuvil_hw import data
 from cuvil_hw.adapters.temporal.image import placed, room_bytes, taken
 from cuvil_hw.adapters.temporal.record import TemporalRecord
-from cuvil_hw.adapters.zynq.simbuild import FLAGS, folder_digest, host_flags
+from cuvil_hw.adapters.zynq.simbuild import FLAGS, folder_digest, host_flags, include_folders
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import read
@@ -22,7 +21,6 @@ from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.scratch import Library
 
 _LIBRARY = "design.so"
-_ERROR_BYTES = 4096
 # Loop nests see the one memory as elements of several types.
 _ALIASED = ("-fno-strict-aliasing",)
 
@@ -32,8 +30,7 @@ def build(
 ) -> Path:
     """The shared library of a program's sources. `headers`: another folder with ap_int.h (Xilinx's own, say), used
     before sim/hls. Raises ToolNotFound, BuildFailed."""
-    sim = data.folder("sim")
-    include = [sim / "hls"] if headers is None else [sim / "xilinx_compat", headers, sim / "hls"]
+    include = include_folders("hls", headers=headers)
     files = {
         path.relative_to(program.folder).as_posix(): path.read_bytes()
         for path in sorted((program.folder / "src").iterdir())
@@ -80,15 +77,10 @@ class TemporalSimulation:
         for at, port, array in zip(record.inputs_at, program.inputs, sample, strict=True):
             raw = placed(array, port)
             self._memory[at : at + len(raw)] = np.frombuffer(raw, np.uint8)
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        failure = f"simulation of {program.name} failed: sample {number}"
         start = perf_counter()
-        status = self._library.functions.cuvil_sim_memory_run(
-            ctypes.c_void_p(self._memory.ctypes.data), error, ctypes.c_long(_ERROR_BYTES)
-        )
+        self._library.call("cuvil_sim_memory_run", ctypes.c_void_p(self._memory.ctypes.data), failure=failure)
         seconds = perf_counter() - start
-        if status != 0:
-            text = error.value.decode(errors="replace")
-            raise DeviceError(f"simulation of {program.name} failed: sample {number}: {text}")
         for at, port, made in zip(record.outputs_at, program.outputs, results, strict=True):
             made.append(taken(self._memory[at : at + room_bytes(port)].tobytes(), port))
         return seconds
