@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu import cost
-from cuvil_hw.adapters.cpu.tile import InRegisters, Registers, fits, inner_range, row_of
+from cuvil_hw.adapters.cpu.tile import InRegisters, Registers, fits, rows_of
 from cuvil_hw.adapters.sequential.alike import form_of
 from cuvil_hw.adapters.sequential.nest import Layout, Nest, apply, function_of
 from cuvil_hw.expr.nodes import Load
@@ -59,10 +59,9 @@ class LoopNest:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile(LoopNest):
-    """A sum of products in `registers`; `inside`: the share of its rows that no condition touches."""
+    """A sum of products in `registers`."""
 
     registers: Registers
-    inside: float = field(compare=False)
 
     def describe(self) -> str:
         t = self.registers
@@ -70,7 +69,10 @@ class RegisterTile(LoopNest):
         return f"{rows}{self.vector}={t.lanes}@registers vector={t.width}"
 
     def estimate(self, profile: Profile) -> Estimate:
-        return cost.estimate(self.kernel, self.lanes, profile, self.registers.rows, self.inside)
+        t = self.registers
+        extent = next((i.extent for i in self.kernel.iterators if i.name == t.row), 1)
+        inside = (t.inner[1] - t.inner[0]) / extent  # the share of the rows that no condition touches
+        return cost.estimate(self.kernel, self.lanes, profile, t.rows, inside)
 
     def alike(self, buffers: Mapping[str, Buffer]) -> Hashable:
         return LoopNest.alike(self, buffers), self.registers
@@ -89,17 +91,15 @@ def register_tiles(kernel: Kernel, vector: str, layouts: Mapping[str, Layout], p
     width = cost.vector_bits(profile) // dtypes.record(reduce.dtype).bits
     if lane.extent < width or not fits(kernel, lane, lambda load: _innermost(load, layouts)):
         return []
-    row = row_of(kernel, lane)
-    low, high = (inner_range(kernel, row) if row is not None else None) or (0, 1)
-    inside = (high - low) / row.extent if row is not None else 1.0
+    row, (low, high) = rows_of(kernel, lane) or (None, (0, 1))
     found = []
     for rows in ROWS if row is not None else (1,):
         for vectors in VECTORS:
             small = rows > high - low or (vectors - 1) * width >= lane.extent
             if small or rows * vectors + vectors + 1 > cost.vector_registers(profile):
                 continue
-            tile = Registers(row.name if row is not None else "", rows, vectors, width)
-            found.append(RegisterTile(kernel, vector, tile.lanes, layouts, tile, inside))
+            tile = Registers(row.name if row is not None else "", (low, high), rows, vectors, width)
+            found.append(RegisterTile(kernel, vector, tile.lanes, layouts, tile))
     return found
 
 

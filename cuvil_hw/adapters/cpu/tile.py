@@ -39,9 +39,11 @@ _RING = {
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """A tile: `rows` neighbours of the iterator `row` ("": one row), each with `vectors` registers of `width` lanes."""
+    """A tile: `rows` neighbours of the iterator `row` ("": one row), each with `vectors` registers of `width` lanes.
+    `inner`: where such tiles may lie, see inner_range."""
 
     row: str
+    inner: tuple[int, int]
     rows: int
     vectors: int
     width: int
@@ -51,8 +53,9 @@ class Registers:
         return self.vectors * self.width
 
 
-def row_of(kernel: Kernel, lane: Iter) -> Iter | None:
-    """The iterator whose neighbours use the same values of the lanes; None: there is none, a tile has one row."""
+def rows_of(kernel: Kernel, lane: Iter) -> tuple[Iter, tuple[int, int]] | None:
+    """The iterator whose neighbours use the same values of the lanes, and its inner_range; None: there is none, a tile
+    has one row."""
     product = product_of(kernel)
     shape = matrix_product(kernel, product) if product is not None else None
     if shape is None:
@@ -61,8 +64,8 @@ def row_of(kernel: Kernel, lane: Iter) -> Iter | None:
     if not any(lane in side.iters for side in sides):
         return None
     other = next(side for side in sides if lane not in side.iters)
-    rows = [i for i in other.iters if inner_range(kernel, i) is not None]
-    return rows[-1] if rows else None
+    found = ((i, inner_range(kernel, i)) for i in reversed(other.iters))
+    return next(((i, inner) for i, inner in found if inner is not None), None)
 
 
 def inner_range(kernel: Kernel, row: Iter) -> tuple[int, int] | None:
@@ -175,8 +178,7 @@ class InRegisters(Lowering):
         if row is None:
             self._block(reduce, lane, None, 1, lanes, iters)
             return
-        low, high = inner_range(self.kernel, row) or (0, 0)
-        rows = self.tile_of.rows
+        (low, high), rows = self.tile_of.inner, self.tile_of.rows
         full = low + (high - low) // rows * rows
 
         def edge(start: int, end: int) -> None:
