@@ -116,7 +116,7 @@ def test_compilers_have_nothing_to_say_of_a_source(models: Path, tmp_path: Path,
         command = [*compiler, "-std=c++14", "-fsyntax-only", *warnings, *include, str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(compiler)}\n{done.stderr[:4000]}"
-    for name in layers:
+    for name in filter(None, layers):  # the empty name has the report's total
         body = source.read_text().split(f"static void {name}(", 1)[1].split("\n}\n", 1)[0]
         assert len(body.splitlines()) < 120, name
 
