@@ -2,7 +2,8 @@
 //
 //   vec<T, N>                        stream word of N lanes
 //   saturate<OUT, LAYER>(x)          clip to the range of OUT
-//   axis_to_stream, stream_to_axis   dataflow processes between AXI4-Stream words and lanes
+//   axis_to_stream, stream_to_axis   dataflow processes between AXI4-Stream words and lanes (axis_word_to_stream,
+//                                    stream_to_axis_word: where a tensor is one word)
 //   CUVIL_DATAFLOW_BEGIN, CUVIL_PROCESS(name, call), CUVIL_DATAFLOW_END, CUVIL_STATIC
 #ifndef CUVIL_HLS_H
 #define CUVIL_HLS_H
@@ -205,7 +206,18 @@ template <int B, class T, int ROOM> void drop(T (&held)[ROOM]) {
     }
 }
 
-template <int BITS> void take(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, ap_uint<BITS>& data, bool& last) {
+// The data of a word, and its part `p` of C bits.
+template <int BITS> using bus = decltype(ap_axiu<BITS, 0, 0, 0>::data);
+template <int C, class W> ap_uint<C> part(const W& data, int p) {
+#pragma HLS INLINE
+    return ap_uint<C>(data.range(p * C + C - 1, p * C));
+}
+template <int C, class W> void put_part(W& data, int p, const ap_uint<C>& bits) {
+#pragma HLS INLINE
+    data.range(p * C + C - 1, p * C) = bits;
+}
+
+template <int BITS> void take(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, bus<BITS>& data, bool& last) {
 #pragma HLS INLINE
     const ap_axiu<BITS, 0, 0, 0> axi = in.read();
     data = axi.data;
@@ -221,7 +233,7 @@ template <class F> bool ends_packet(hls::stream<vec<F, 1> >& ends) {
 }
 
 template <int BITS, class S, class ENDS>
-void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ap_uint<BITS> data, int word, ENDS& ends) {
+void put(hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, const bus<BITS>& data, int word, ENDS& ends) {
 #pragma HLS INLINE
     const unsigned long long all = ~0ULL >> (64 - BITS / 8);
     ap_axiu<BITS, 0, 0, 0> axi;
@@ -249,14 +261,13 @@ bool to_lanes(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, LANES
     for (int step = 0; step < G::steps; ++step) {
 #pragma HLS PIPELINE II=1
         if (groups < LANES / G::group && taken < S::words) {
-            ap_uint<BITS> data = 0;
+            bus<BITS> data = 0;
             T unit[S::per];
 #pragma HLS ARRAY_PARTITION variable=unit complete
             take(in, data, last);
             for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
-                const ap_uint<S::container> bits = data >> (p * S::container);
-                unit[p] = T(E(bits));
+                unit[p] = T(E(part<S::container>(data, p)));
             }
             push<G>(held, unit, groups);
             groups += S::per / G::group;
@@ -305,11 +316,11 @@ void from_lanes(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0,
             ++taken;
         }
         if (groups >= S::per / G::group || taken == S::vecs) {
-            ap_uint<BITS> data = 0;
+            bus<BITS> data = 0;
             for (int p = 0; p < S::per; ++p) {
 #pragma HLS UNROLL
                 if (p < COUNT - (S::words - 1) * S::per || given < S::words - 1)
-                    data |= ap_uint<BITS>(held[p]) << (p * S::container);
+                    put_part<S::container>(data, p, held[p]);
             }
             put<BITS, S>(out, data, given, ends);
             drop<S::per>(held);
@@ -317,6 +328,36 @@ void from_lanes(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0,
             ++given;
         }
     }
+}
+
+// A tensor that is one word on both sides, at a step a sample: there is no loop, the process itself is the pipeline.
+template <int BITS, class E, int COUNT, class T>
+bool word_to_lanes(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, COUNT> >& out) {
+#pragma HLS INLINE
+    typedef shape<BITS, E, COUNT, COUNT> S;
+    bus<BITS> data = 0;
+    bool last = false;
+    take(in, data, last);
+    vec<T, COUNT> lanes;
+    for (int l = 0; l < COUNT; ++l) {
+#pragma HLS UNROLL
+        lanes.v[l] = T(E(part<S::container>(data, l)));
+    }
+    out.write(lanes);
+    return last;
+}
+template <int BITS, class E, int COUNT, class T, class ENDS>
+void word_from_lanes(hls::stream<vec<T, COUNT> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out, ENDS& ends) {
+#pragma HLS INLINE
+    typedef shape<BITS, E, COUNT, COUNT> S;
+    const vec<T, COUNT> lanes = in.read();
+    bus<BITS> data = 0;
+    for (int l = 0; l < COUNT; ++l) {
+#pragma HLS UNROLL
+        const ap_uint<S::container> bits = E(lanes.v[l]);
+        put_part<S::container>(data, l, bits);
+    }
+    put<BITS, S>(out, data, 0, ends);
 }
 
 }  // namespace axis
@@ -348,6 +389,33 @@ template <int BITS, class E, int LANES, int COUNT, class T, class F>
 void stream_to_axis(hls::stream<vec<T, LANES> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out,
                     hls::stream<vec<F, 1> >& ends) {
     axis::from_lanes<BITS, E, LANES, COUNT>(in, out, ends);
+}
+
+// Likewise for a tensor whose elements fill one word of the port, at most, and are all lanes: a sample a cycle.
+template <int BITS, class E, int COUNT, class T>
+void axis_word_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, COUNT> >& out) {
+#pragma HLS PIPELINE II=1
+    axis::word_to_lanes<BITS, E, COUNT>(in, out);
+}
+template <int BITS, class E, int COUNT, class T, class F>
+void axis_word_to_stream(hls::stream<ap_axiu<BITS, 0, 0, 0> >& in, hls::stream<vec<T, COUNT> >& out,
+                         hls::stream<vec<F, 1> >& ends) {
+#pragma HLS PIPELINE II=1
+    vec<F, 1> flag;
+    flag.v[0] = F(axis::word_to_lanes<BITS, E, COUNT>(in, out));
+    ends.write(flag);
+}
+template <int BITS, class E, int COUNT, class T>
+void stream_to_axis_word(hls::stream<vec<T, COUNT> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out) {
+#pragma HLS PIPELINE II=1
+    axis::every_sample ends;
+    axis::word_from_lanes<BITS, E, COUNT>(in, out, ends);
+}
+template <int BITS, class E, int COUNT, class T, class F>
+void stream_to_axis_word(hls::stream<vec<T, COUNT> >& in, hls::stream<ap_axiu<BITS, 0, 0, 0> >& out,
+                         hls::stream<vec<F, 1> >& ends) {
+#pragma HLS PIPELINE II=1
+    axis::word_from_lanes<BITS, E, COUNT>(in, out, ends);
 }
 
 }  // namespace cuvil

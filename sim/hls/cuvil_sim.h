@@ -74,25 +74,35 @@ inline void beat() {
 #endif
 }
 
+// The data of a word as pieces of up to 64 bits, in memory's order.
+template <int BITS> void fill(ap_axiu<BITS, 0, 0, 0>& word, const unsigned char* bytes, long count) {
+    for (int low = 0; low < BITS; low += 64, bytes += 8, count -= 8) {
+        std::uint64_t raw = 0;
+        if (count > 0) std::memcpy(&raw, bytes, count < 8 ? count : 8);
+        word.data.range((low + 64 < BITS ? low + 64 : BITS) - 1, low) = raw;
+    }
+}
+template <int BITS> void empty(const ap_axiu<BITS, 0, 0, 0>& word, unsigned char* bytes, long count) {
+    for (int low = 0; low < BITS && count > 0; low += 64, bytes += 8, count -= 8) {
+        const std::uint64_t raw = word.data.range((low + 64 < BITS ? low + 64 : BITS) - 1, low).to_uint64();
+        std::memcpy(bytes, &raw, count < 8 ? count : 8);
+    }
+}
+
 template <int BITS>
 void feed(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, const unsigned char* bytes, long count, bool last) {
     const long step = BITS / 8;
-    typename std::conditional<BITS == 64, std::uint64_t, std::uint32_t>::type raw;
     ap_axiu<BITS, 0, 0, 0> word;
     word.keep = ~0ull;
     word.strb = ~0ull;
     word.last = 0;
     long at = 0;
     for (; at + step < count; at += step) {
-        raw = 0;
-        std::memcpy(&raw, bytes + at, step);
-        word.data = raw;
+        fill<BITS>(word, bytes + at, step);
         beat();
         port.write(word);
     }
-    raw = 0;
-    std::memcpy(&raw, bytes + at, count - at);
-    word.data = raw;
+    fill<BITS>(word, bytes + at, count - at);
     word.keep = last ? ~0ull >> (64 - (count - at)) : ~0ull;
     word.strb = word.keep;
     word.last = last;
@@ -114,8 +124,7 @@ void collect(hls::stream<ap_axiu<BITS, 0, 0, 0> >& port, unsigned char* bytes, l
         beat();
         const ap_axiu<BITS, 0, 0, 0> word = port.read();
         const long left = count - at < step ? count - at : step;
-        const std::uint64_t raw = word.data.to_uint64();
-        std::memcpy(bytes + at, &raw, left);
+        empty<BITS>(word, bytes + at, left);
         if (word.last.to_bool() != (last && at + step >= count))
             throw std::runtime_error("output " + std::to_string(index) +
                                      (word.last.to_bool() ? " sets `last` before its final word: its DMA would stop early"
@@ -169,7 +178,10 @@ class Ports {
             case 8: return new PortOf<8>(name);
             case 16: return new PortOf<16>(name);
             case 32: return new PortOf<32>(name);
-            default: return new PortOf<64>(name);
+            case 64: return new PortOf<64>(name);
+            case 128: return new PortOf<128>(name);
+            case 256: return new PortOf<256>(name);
+            default: return new PortOf<512>(name);
         }
     }
 

@@ -6,7 +6,7 @@
 
 template <int BITS, int USER, int ID, int DEST> struct ap_axiu {
     static_assert(USER == 0 && ID == 0 && DEST == 0, "the simulator models ap_axiu<BITS, 0, 0, 0> only");
-    static_assert(BITS == 8 || BITS == 16 || BITS == 32 || BITS == 64, "the simulator models stream words of 8..64 bits");
+    static_assert(BITS >= 8 && BITS <= 512 && (BITS & (BITS - 1)) == 0, "the simulator models stream words of 8..512 bits");
     ap_uint<BITS> data;
     ap_uint<BITS / 8> keep;
     ap_uint<BITS / 8> strb;

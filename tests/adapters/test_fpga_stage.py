@@ -223,8 +223,8 @@ def test_foldings_are_legal(c: int, o: int) -> None:
         simd, pe = folding.lanes
         assert c % simd == 0
         assert o % pe == 0
-        assert pe <= fold.MAX_LANES
-        assert simd <= fold.MAX_LANES
+        assert simd * 8 <= fold.MAX_WORD_BITS
+        assert pe * 32 <= fold.MAX_WORD_BITS
         assert pe * simd <= fold.MAX_MULTIPLIERS
         assert folding.memory in ("bram", "lutram")
         assert folding.multiplier in ("dsp", "lut")

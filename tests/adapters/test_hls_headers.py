@@ -147,6 +147,8 @@ PORTS: list[tuple[int, str, int, int, type[np.integer[Any]]]] = [
     (64, "ap_int<16>", 16, 37, np.int16), (64, "ap_int<16>", 4, 16, np.int16), (64, "ap_int<12>", 1, 5, np.int16),
     (64, "ap_int<4>", 4, 13, np.int8), (64, "ap_uint<5>", 3, 20, np.uint8), (64, "ap_int<20>", 7, 11, np.int32),
     (64, "ap_int<40>", 2, 3, np.int64), (32, "ap_uint<8>", 6, 9, np.uint8), (32, "ap_uint<32>", 1, 2, np.uint32),
+    (128, "ap_int<12>", 3, 21, np.int16), (256, "ap_int<20>", 16, 24, np.int32), (512, "ap_int<40>", 4, 9, np.int64),
+    (512, "ap_int<16>", 16, 16, np.int16), (512, "ap_uint<40>", 5, 5, np.uint64), (64, "ap_int<4>", 8, 8, np.int8),
 ]  # fmt: skip
 
 DIAMOND = 24  # elements, four a word
@@ -161,13 +163,12 @@ def design_source() -> str:
     streams, processes = [], []
     for i, (bits, kind, lanes, count, _) in enumerate(PORTS):
         streams.append(f'hls::stream<vec<{kind}, {lanes}>, 2> a{i}("a{i}"), b{i}("b{i}");')
-        processes.append(
-            f"CUVIL_PROCESS(read{i}, cuvil::axis_to_stream<{bits}, {kind}, {lanes}, {count}>(in{i}, a{i}))"
-        )
+        shape, to, back = f"{bits}, {kind}, {lanes}, {count}", "axis_to_stream", "stream_to_axis"
+        if lanes == count:
+            shape, to, back = f"{bits}, {kind}, {count}", "axis_word_to_stream", "stream_to_axis_word"
+        processes.append(f"CUVIL_PROCESS(read{i}, cuvil::{to}<{shape}>(in{i}, a{i}))")
         processes.append(f"CUVIL_PROCESS(number{i}, number<{kind}, {lanes}, {count}>(a{i}, b{i}))")
-        processes.append(
-            f"CUVIL_PROCESS(write{i}, cuvil::stream_to_axis<{bits}, {kind}, {lanes}, {count}>(b{i}, out{i}))"
-        )
+        processes.append(f"CUVIL_PROCESS(write{i}, cuvil::{back}<{shape}>(b{i}, out{i}))")
     text = DESIGN.replace("INPUTS", ports("in")).replace("OUTPUTS", ports("out")).replace("STREAMS", "\n".join(streams))
     text = text.replace("PROCESSES", "\n".join(processes)).replace("DIAMOND_ELEMENTS", str(DIAMOND))
     return text.replace("INPUT_COUNT", str(len(PORTS) + 2))

@@ -29,8 +29,8 @@ EXTENDS = "schema: cuvil-profile/1\nname: mine\nextends: {}\n{}\n"
         ("pynq-z2", "settings: {dsp: dsp58}", "4: settings.dsp: xc7z020clg400-1 (Zynq-7000 (Z-7007S to Z-7020)) ha"),
         ("pynq-z2", "part: xczu7ev-ffvc1156-2-e", "3: settings.dsp: xczu7ev-ffvc1156-2-e (Zynq UltraScale+ MPSoC"),
         ("pynq-z2", "settings: {axi_stream_bits: 128}", "4: settings.axi_stream_bits: a memory port of Zynq-7000"),
-        ("zcu104", "settings: {axi_stream_bits: 256}", "is 128 bits wide, so no DMA fills streams of 256; write 64"),
-        ("zcu104", "settings: {axi_stream_bits: 128}", "carry words of at most 64 bits, not 128; write 64 or less"),
+        ("zcu104", "settings: {axi_stream_bits: 256}", "is 128 bits wide, so no DMA fills streams of 256; write 128"),
+        ("u250", "settings: {axi_stream_bits: 1024}", "carry words of at most 512 bits, not 1024; write 512 or less"),
         ("kv260", "settings: {host: arm}", "4: settings.host: the processor of xck26-sfvc784-2LV-c"),
     ],
 )  # fmt: skip
@@ -48,7 +48,7 @@ def test_what_a_part_cannot_do(tmp_path: Path, base: str, lines: str, said: str)
 
 @pytest.mark.parametrize(
     ("base", "lines"),
-    [("pynq-z2", "clock_mhz: 464"), ("zcu104", "settings: {axi_stream_bits: 32}"), ("vmk180", "clock_mhz: 1070")],
+    [("pynq-z2", "clock_mhz: 464"), ("zcu104", "settings: {axi_stream_bits: 128}"), ("vmk180", "clock_mhz: 1070")],
 )
 def test_the_limits_themselves_are_allowed(tmp_path: Path, base: str, lines: str) -> None:
     path = tmp_path / "mine.yaml"

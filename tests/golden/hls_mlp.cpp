@@ -12,34 +12,32 @@ static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuv
   cuvil::vec<ap_int<8>, 9> y;
   ap_int<19> acc[9];
   #pragma HLS array_partition variable=acc complete dim=1
-  for (int sf = 0; sf < 1; ++sf) {
-    #pragma HLS pipeline II=1
-    x = in.read();
-    CUVIL_LANES
-    for (int p = 0; p < 9; ++p) {
-      #pragma HLS unroll
-      acc[p] = linear_0_c_1[0][p];
-    }
-    CUVIL_LANES
-    for (int s = 0; s < 12; ++s) {
-      #pragma HLS unroll
-      CUVIL_LANES
-      for (int p = 0; p < 9; ++p) {
-        #pragma HLS unroll
-        const ap_int<17> product = ap_int<9>(x[s] + 1) * linear_0_c[sf][s][p];
-        #pragma HLS bind_op variable=product op=mul impl=fabric
-        acc[p] += product;
-      }
-    }
-    CUVIL_LANES
-    for (int p = 0; p < 9; ++p) {
-      #pragma HLS unroll
-      const ap_int<49> product = acc[p] * linear_0_p[0][p];
-      #pragma HLS bind_op variable=product op=mul impl=dsp
-      y[p] = cuvil::saturate<ap_int<8>, 0>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
-    }
-    out.write(y);
+  #pragma HLS pipeline II=1
+  x = in.read();
+  CUVIL_LANES
+  for (int p = 0; p < 9; ++p) {
+    #pragma HLS unroll
+    acc[p] = linear_0_c_1[0][p];
   }
+  CUVIL_LANES
+  for (int s = 0; s < 12; ++s) {
+    #pragma HLS unroll
+    CUVIL_LANES
+    for (int p = 0; p < 9; ++p) {
+      #pragma HLS unroll
+      const ap_int<17> product = ap_int<9>(x[s] + 1) * linear_0_c[0][s][p];
+      #pragma HLS bind_op variable=product op=mul impl=fabric
+      acc[p] += product;
+    }
+  }
+  CUVIL_LANES
+  for (int p = 0; p < 9; ++p) {
+    #pragma HLS unroll
+    const ap_int<49> product = acc[p] * linear_0_p[0][p];
+    #pragma HLS bind_op variable=product op=mul impl=dsp
+    y[p] = cuvil::saturate<ap_int<8>, 0>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
+  }
+  out.write(y);
 }
 
 // linear, rescale at 2: 7 outputs _ 9 inputs a cycle
@@ -52,29 +50,27 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
   cuvil::vec<ap_int<8>, 7> y;
   ap_int<19> acc[7];
   #pragma HLS array_partition variable=acc complete dim=1
-  for (int sf = 0; sf < 1; ++sf) {
-    #pragma HLS pipeline II=1
-    x = in.read();
-    for (int p = 0; p < 7; ++p) {
+  #pragma HLS pipeline II=1
+  x = in.read();
+  for (int p = 0; p < 7; ++p) {
+    #pragma HLS unroll
+    ap_int<32> acc_1 = linear_1_c_3[0][p];
+    CUVIL_LANES
+    for (int s = 0; s < 9; ++s) {
       #pragma HLS unroll
-      ap_int<32> acc_1 = linear_1_c_3[0][p];
-      CUVIL_LANES
-      for (int s = 0; s < 9; ++s) {
-        #pragma HLS unroll
-        const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_1_c_2[sf][p][s];
-        #pragma HLS bind_op variable=product op=mul impl=fabric
-        acc_1 += product;
-      }
-      acc[p] = acc_1;
+      const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_1_c_2[0][p][s];
+      #pragma HLS bind_op variable=product op=mul impl=fabric
+      acc_1 += product;
     }
-    for (int p = 0; p < 7; ++p) {
-      #pragma HLS unroll
-      const ap_int<49> product = acc[p] * linear_1_p[0][p];
-      #pragma HLS bind_op variable=product op=mul impl=dsp
-      y[p] = cuvil::saturate<ap_int<8>, 1>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
-    }
-    out.write(y);
+    acc[p] = acc_1;
   }
+  for (int p = 0; p < 7; ++p) {
+    #pragma HLS unroll
+    const ap_int<49> product = acc[p] * linear_1_p[0][p];
+    #pragma HLS bind_op variable=product op=mul impl=dsp
+    y[p] = cuvil::saturate<ap_int<8>, 1>(ap_int<49>((ap_int<49>(product + 68719476736LL) >> 37) - 128));
+  }
+  out.write(y);
 }
 
 // linear at 4: 3 outputs _ 7 inputs a cycle
@@ -86,26 +82,24 @@ static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvi
   cuvil::vec<ap_int<18>, 3> y;
   ap_int<18> acc[3];
   #pragma HLS array_partition variable=acc complete dim=1
-  for (int sf = 0; sf < 1; ++sf) {
-    #pragma HLS pipeline II=1
-    x = in.read();
-    for (int p = 0; p < 3; ++p) {
+  #pragma HLS pipeline II=1
+  x = in.read();
+  for (int p = 0; p < 3; ++p) {
+    #pragma HLS unroll
+    ap_int<32> acc_1 = linear_2_c_5[0][p];
+    for (int s = 0; s < 7; ++s) {
       #pragma HLS unroll
-      ap_int<32> acc_1 = linear_2_c_5[0][p];
-      for (int s = 0; s < 7; ++s) {
-        #pragma HLS unroll
-        const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_2_c_4[sf][p][s];
-        #pragma HLS bind_op variable=product op=mul impl=fabric
-        acc_1 += product;
-      }
-      acc[p] = acc_1;
+      const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_2_c_4[0][p][s];
+      #pragma HLS bind_op variable=product op=mul impl=fabric
+      acc_1 += product;
     }
-    for (int p = 0; p < 3; ++p) {
-      #pragma HLS unroll
-      y[p] = acc[p];
-    }
-    out.write(y);
+    acc[p] = acc_1;
   }
+  for (int p = 0; p < 3; ++p) {
+    #pragma HLS unroll
+    y[p] = acc[p];
+  }
+  out.write(y);
 }
 
 // mlp_int8: v0 _ v1

@@ -142,16 +142,16 @@ def _port_table(graph: KernelGraph) -> str:
 
 
 def stream_words(array: Array, dtype: str, bits: int) -> Array:
-    """One sample (logical shape) as the words of its port: bytes in streaming order, zero padded, uint64 of `bits`
-    bits."""
+    """One sample (logical shape) as the words of its port, zero padded: bytes in streaming order, as uint64; a word of
+    more than 64 bits as several, low ones first."""
     ordered = np.ascontiguousarray(array.transpose(streaming_order(array.shape)), dtypes.to_numpy(dtype))
     raw = ordered.tobytes()
     raw += bytes(-len(raw) % (bits // 8))
-    return np.frombuffer(raw, f"<u{bits // 8}").astype(np.uint64)
+    return np.frombuffer(raw, f"<u{min(bits, PIECE) // 8}").astype(np.uint64)
 
 
 def _golden_text(graph: KernelGraph, golden: Golden, bits: int) -> str:
-    """`samples`, then per sample the words of each port in order, hexadecimal."""
+    """`samples`, then per sample the words of each port in order, hexadecimal, in pieces of at most 64 bits."""
     samples = golden.inputs[0].shape[0] if golden.inputs else 0
     lines = [str(samples)]
     for n in range(samples):
@@ -165,6 +165,8 @@ def _golden_text(graph: KernelGraph, golden: Golden, bits: int) -> str:
 def _words(buffer: Buffer, bits: int) -> int:
     return -(-buffer.type.size * dtypes.to_numpy(buffer.type.dtype).itemsize // (bits // 8))
 
+
+PIECE = 64  # bits of a word that the testbench reads at once
 
 # Share of an output's largest value by which its floats may differ: the functions of hls_math.h round unlike NumPy's.
 FLOAT_TOLERANCE = 1e-5
@@ -196,16 +198,17 @@ static bool near(unsigned long long got, unsigned long long wanted, int floats, 
 
 def _check(buffer: Buffer, bits: int, expected: Array) -> list[str]:
     """Compare a word of an output with the golden one: bits for integers. The last word of all ends the packet."""
-    got = [
+    compare = "if (got != value) ++wrong;"
+    if dtypes.is_float(buffer.type.dtype):
+        tolerance = np.float32(_tolerance(buffer.type.dtype, expected))
+        compare = f"if (!near(got.to_uint64(), value, {min(bits, PIECE) // 32}, {tolerance!s}f)) ++wrong;"
+    piece = "word.data" if bits <= PIECE else f"word.data.range({PIECE} * k + {PIECE - 1}, {PIECE} * k)"
+    return [
         f"const ap_axiu<{bits}, 0, 0, 0> word = {_stream(buffer.name)}.read();",
-        f"const ap_uint<{bits}> got = word.data;",
+        *_pieces(bits, [f"const ap_uint<{min(bits, PIECE)}> got = {piece};", compare]),
         "++words;",
         f"if ((word.last != 0) != (ends && i == {_words(buffer, bits) - 1})) ++misplaced;",
     ]
-    if not dtypes.is_float(buffer.type.dtype):
-        return [*got, "if (got != value) ++wrong;"]
-    tolerance = _tolerance(buffer.type.dtype, expected)
-    return [*got, f"if (!near(got.to_uint64(), value, {bits // 32}, {np.float32(tolerance)!s}f)) ++wrong;"]
 
 
 def _stream(port: str) -> str:
@@ -219,8 +222,11 @@ def _testbench_body(graph: KernelGraph, top: str, bits: int, golden: Golden) -> 
     for name in graph.inputs:
         lines += _loop(graph.buffers[name], bits, [
             f"ap_axiu<{bits}, 0, 0, 0> word;",
-            "word.data = value;",
-            f"word.keep = {(1 << bits // 8) - 1};",
+            *_pieces(bits, [
+                "word.data = value;" if bits <= PIECE else
+                f"word.data.range({PIECE} * k + {PIECE - 1}, {PIECE} * k) = value;",
+            ]),
+            f"word.keep = {(1 << bits // 8) - 1}{'ULL' if bits > PIECE else ''};",
             "word.strb = word.keep;",
             f"word.last = ends && i == {_words(graph.buffers[name], bits) - 1};",
             f"{_stream(name)}.write(word);",
@@ -235,8 +241,14 @@ def _testbench_body(graph: KernelGraph, top: str, bits: int, golden: Golden) -> 
 def _loop(buffer: Buffer, bits: int, body: Sequence[str]) -> list[str]:
     return [
         f"for (int i = 0; i < {_words(buffer, bits)}; ++i) {{",
-        "    unsigned long long value = 0;",
-        '    if (std::fscanf(file, "%llx", &value) != 1) return 1;',
         *("    " + line for line in body),
         "}",
     ]
+
+
+def _pieces(bits: int, body: Sequence[str]) -> list[str]:
+    """Read a word of the golden vectors, piece by piece."""
+    each = ["unsigned long long value = 0;", 'if (std::fscanf(file, "%llx", &value) != 1) return 1;', *body]
+    if bits <= PIECE:
+        return each
+    return [f"for (int k = 0; k < {bits // PIECE}; ++k) {{", *("    " + line for line in each), "}"]

@@ -9,7 +9,7 @@ from cuvil_hw.adapters.streaming.project.record import DesignRecord, check_sourc
 from cuvil_hw.contract.device import DeviceProgram
 from cuvil_hw.contract.record import check_seal
 
-STREAM_BITS = (8, 16, 32, 64)
+STREAM_BITS = (8, 16, 32, 64, 128, 256, 512)
 _HEADING = re.compile(rb"\A// Record [0-9a-f]{64}\n")
 
 
@@ -34,7 +34,7 @@ class ZynqRecord(DesignRecord):
 
     def __post_init__(self) -> None:
         if self.axis_bits not in STREAM_BITS:
-            raise ValueError(f"the design's streams have {self.axis_bits} bits, not 8, 16, 32 or 64")
+            raise ValueError(f"the design's streams have {self.axis_bits} bits, not one of {STREAM_BITS}")
 
     def check(self, program: DeviceProgram) -> None:
         DesignRecord.check(self, program)

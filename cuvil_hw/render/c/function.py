@@ -15,6 +15,7 @@ from xdsl.dialects import arith, func, gpu, memref, scf, vector
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir.level2 import (
@@ -266,6 +267,11 @@ class Function(MemoryTexts):
             names.append(name)
         lower, upper, step = (self._bound(v) for v in (op.lb, op.ub, op.step))
         self.flush(self._changed(op.body))
+        if self._is_pipeline(op, lower, upper):
+            self._hints(op)
+            self.codes[arguments[0]] = lower
+            self.block(op.body.block)
+            return
         with self.names.scope():
             name = self.names.new(notes.text_of(op, notes.Name) or arguments[0].name_hint or "i")
             by = f"++{name}" if step.literal == 1 else f"{name} += {step.text}"
@@ -288,6 +294,13 @@ class Function(MemoryTexts):
         self.line("}")
         for result, variable in zip(op.results, names, strict=True):
             self._variable(result, variable)
+
+    def _is_pipeline(self, op: scf.ForOp, lower: Code, upper: Code) -> bool:
+        """Whether a pipelined loop is all that the function does, in a single step: tools drop such a loop with what it
+        asks for, so the function itself is made the pipeline."""
+        once = lower.literal is not None and upper.literal == lower.literal + 1 and not op.iter_args
+        alone = op.parent is self.op.body.block and notes.noted(op, notes.Pipeline) is not None
+        return self.lang.pipelined_functions and once and alone
 
     def _hints(self, op: scf.ForOp) -> None:
         pipeline = notes.number_of(op, notes.Pipeline)
@@ -395,13 +408,17 @@ class Function(MemoryTexts):
 
     def _axis(self, op: AxisReadOp | AxisWriteOp) -> None:
         reads = isinstance(op, AxisReadOp)
-        template = self._supported(self.lang.axis_read if reads else self.lang.axis_write, "AXI4-Stream ports")
         port, stream = self.codes[op.port].text, self.codes[op.stream].text
         kind, bus = op.stream.type, op.port.type
         assert isinstance(kind, StreamType)
         assert isinstance(bus, AxisType)
         bits, count, lanes = bus.bits.data, op.count.value.data, kind.lanes.data
         element = port_element(op.dtype.data, self.lang)
+        container = 8 * dtypes.to_numpy(op.dtype.data).itemsize
+        template = self.lang.axis_read if reads else self.lang.axis_write
+        if lanes == count and count * container <= bits:
+            template = (self.lang.axis_word_read if reads else self.lang.axis_word_write) or template
+        self._supported(template, "AXI4-Stream ports")
         ends = f", {self.codes[op.ends].text}" if op.ends is not None else ""
         call = template.format(bits=bits, type=element, lanes=lanes, count=count, port=port, stream=stream, ends=ends)
         self._process(f"{'read' if reads else 'write'}_{port}", call)

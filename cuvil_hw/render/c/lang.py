@@ -80,6 +80,7 @@ class Lang:
 
     Loops:
         pipeline ({ii}), unroll: first line of a loop's body; with `hints_first`, the line before the loop.
+        pipelined_functions: a function without a loop may be a pipeline, too, said by the same line.
         lanes: line before an unrolled loop of at least `vector_lanes` steps.
         independent: accesses of different iterations never meet; said once, or before each loop (`apart`).
         distance, apart_steps: likewise, they meet after {steps} iterations.
@@ -91,6 +92,7 @@ class Lang:
             file scope, and processes have no parameter for them.
         fifo: what the FIFO of a stream ({name}) is made of ({kind}).
         axis_*: ports of {bits} and what joins them to streams ({type}, {lanes}, {count}, {port}, {stream}).
+        axis_word_*: likewise, where {count} elements are one word on both sides; "" where that is nothing special.
         axis_float: a float {type} at a port.
         port: a line per port of a design.
         dataflow: first line, line before the calls, a call ({name}, {call}), line after.
@@ -132,9 +134,12 @@ class Lang:
     axis_param: str = ""
     axis_read: str = ""
     axis_write: str = ""
+    axis_word_read: str = ""
+    axis_word_write: str = ""
     port: str = ""
     dataflow: tuple[str, str, str, str] = ("", "", "{call};", "")
     pipeline: str = ""
+    pipelined_functions: bool = False
     unroll: str = ""
     lanes: str = ""
     vector_lanes: int = 8
@@ -213,6 +218,8 @@ HLS_CPP = Lang(
     axis_param="hls::stream<ap_axiu<{bits}, 0, 0, 0> >& {name}",
     axis_read="cuvil::axis_to_stream<{bits}, {type}, {lanes}, {count}>({port}, {stream}{ends})",
     axis_write="cuvil::stream_to_axis<{bits}, {type}, {lanes}, {count}>({stream}, {port}{ends})",
+    axis_word_read="cuvil::axis_word_to_stream<{bits}, {type}, {count}>({port}, {stream}{ends})",
+    axis_word_write="cuvil::stream_to_axis_word<{bits}, {type}, {count}>({stream}, {port}{ends})",
     port="#pragma HLS interface axis port={name}",
     dataflow=("#pragma HLS dataflow", "CUVIL_DATAFLOW_BEGIN", "CUVIL_PROCESS({name}, {call})", "CUVIL_DATAFLOW_END"),
     product={"dsp": _MULTIPLY + "dsp", "lut": _MULTIPLY + "fabric"},
@@ -222,6 +229,7 @@ HLS_CPP = Lang(
         "{name}.high",
     ),
     pipeline="#pragma HLS pipeline II={ii}",
+    pipelined_functions=True,
     unroll="#pragma HLS unroll",
     lanes="CUVIL_LANES",
     bind={

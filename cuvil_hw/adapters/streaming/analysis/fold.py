@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import ceil
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
 
-MAX_LANES = 64  # wider words cost routing more than they gain on the parts at hand
-MAX_MULTIPLIERS = 512
+MAX_WORD_BITS = 4096  # of a stream, which tools keep as one number
+MAX_MULTIPLIERS = 4096  # of a process: of arrays in registers HLS tools take no more elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,26 @@ def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Foldin
         for rescale in rescales:
             yield Folding(stage, rescale=rescale, ii=_interval(stage, cores, stage.side_by_side))
         return
+    width_in = max((_bits(stage.kernel.operand(s).type.dtype) for s in stage.sources), default=1)
+    reduce = stage.kernel.reduce
+    width_out = max(_bits(stage.kernel.type.dtype), _bits(reduce.dtype) if reduce is not None else 0)
     for pe in lane_chain(stage.channels_out):
-        if pe > MAX_LANES:
+        if pe * width_out > MAX_WORD_BITS:
             continue
         if stage.kind == "map":
             yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
         for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
-            if simd > MAX_LANES or pe * simd > MAX_MULTIPLIERS:
+            if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS:
                 continue
             packed = ("pair",) if pairs and pe % 2 == 0 else ()
             for memory, multiplier, rescale in product(_memories(stage, pe, simd), (*multipliers, *packed), rescales):
                 yield Folding(stage, pe, simd, memory, multiplier, rescale, ii)
+
+
+def _bits(dtype: str) -> int:
+    return dtypes.record(dtype).bits
 
 
 def _memories(stage: Stage, pe: int, simd: int) -> tuple[str, ...]:
