@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """The folder "targets", "hls", "bitstreams" or "sim". Raises FileNotFoundError for a broken installation."""
+    """The folder "targets", "hls", "rtl", "bitstreams" or "sim". Raises FileNotFoundError for a broken installation."""
     for place in (_PACKAGE / "data" / name, _PACKAGE.parent / name):
         if place.is_dir():
             return place

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = {".py", ".h", ".hpp", ".cpp", ".tcl", ".yaml"}
-TREES = ("cuvil", "cuvil_hw", "targets", "hls", "sim", "tests", "examples", "benchmarks", "tools")
+TREES = ("cuvil", "cuvil_hw", "targets", "hls", "rtl", "sim", "tests", "examples", "benchmarks", "tools")
 
 
 def code_lines(path: Path) -> int:

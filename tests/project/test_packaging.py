@@ -20,7 +20,7 @@ from cuvil_hw.errors import pip_install
 from cuvil_hw.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ("targets", "hls", "bitstreams", "sim")
+DATA = ("targets", "hls", "rtl", "bitstreams", "sim")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # The modules that a board runs, and the third-party packages that it has.

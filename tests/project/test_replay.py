@@ -47,7 +47,7 @@ def test_table_is_of_all_programs_and_written_as_the_tool_writes_it(table: repla
 @pytest.mark.needs("ortools", "torch", "onnx")
 def test_a_changed_source_is_found(tmp_path: Path) -> None:
     """In a copy of the package, CUDA kernels begin with other words: the texts differ where those stand, alone."""
-    for folder in ("cuvil", "cuvil_hw", "targets", "hls", "sim", "bitstreams"):
+    for folder in ("cuvil", "cuvil_hw", "targets", "hls", "rtl", "sim", "bitstreams"):
         shutil.copytree(replay.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     files = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "cuvil_hw").rglob("*.py")}
     path, text = next((path, text) for path, text in files.items() if KERNEL in text)
