@@ -137,7 +137,9 @@ class _Graph:
     def _find(self, args: Sequence[Any]) -> _Program | Unsupported | DoesNotFit:
         found = self._kept(args)
         if found is None:
-            with compile_lock:  # PyTorch traces one thing at a time
+            # PyTorch traces one thing at a time, and modules that ask whether they are compiled must hear what they
+            # heard when Dynamo traced them.
+            with compile_lock, torch.compiler._compile_session_context():
                 found = self._kept(args) or self._compile(args)
         return found
 

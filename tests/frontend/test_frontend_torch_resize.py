@@ -50,6 +50,14 @@ def test_antialiased(mode: str, corners: bool) -> None:
             check(lambda x, s=size: F.interpolate(x, mode=mode, align_corners=corners, antialias=True, **s), x)
 
 
+@pytest.mark.skipif(not hasattr(torch.ops.aten, "_upsample_lanczos2d_aa"), reason="a newer PyTorch has this mode")
+def test_lanczos() -> None:
+    for size in SIZES:
+        for dtype in (torch.float32, torch.float64):
+            x = rand(2, 3, 7, 5, dtype=dtype)
+            check(lambda x, s=size: F.interpolate(x, mode="lanczos", antialias=True, **s), x)
+
+
 def triangle(n: int, out: int) -> Any:
     """(out, n) weights of the bilinear filter, widened when it shrinks, as Pillow has it."""
     scale = n / out

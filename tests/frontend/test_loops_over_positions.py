@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,6 +109,30 @@ def test_accelerate() -> None:
         model.experts.down.mul_(2)  # compiled anew
         torch.testing.assert_close(fast(*cases[0]), model(*cases[0]))
         assert len(fast.cuvil_programs) == 2
+
+
+def chosen(loop: Any) -> Any:
+    """As transformers chooses among experts' implementations: some work only where nothing is compiled."""
+
+    @functools.wraps(loop)
+    def forward(self: Any, x: Any, top: Any, w: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            x = torch.from_numpy(x.numpy())  # which nothing that is traced can do
+        return loop(self, x, top, w)
+
+    return forward
+
+
+class Chosen(Stacked):
+    forward = chosen(Stacked.forward)
+
+
+@pytest.mark.needs("gcc")
+def test_a_module_hears_that_it_is_compiled() -> None:
+    model, case = Layer().eval(), routed(3)[0]
+    model.experts = Chosen()
+    with torch.no_grad():
+        torch.testing.assert_close(cuvil.accelerate(model)(*case), model(*case))
 
 
 def test_the_module_in_a_function() -> None:

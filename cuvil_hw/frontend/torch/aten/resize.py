@@ -122,7 +122,7 @@ def _enter_weighted(target: str) -> None:
         return x
 
 
-for _target in ("upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"):
+for _target in ("upsample_bicubic2d", *(f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos"))):
     _enter_weighted(_target)
 
 MODES = ("linear", "nearest", "cubic")
