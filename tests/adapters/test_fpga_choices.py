@@ -15,6 +15,7 @@ import pytest
 import cuvil
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis.cost import block_rams, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.data import folder
@@ -155,7 +156,7 @@ def test_packed_products_change_no_bit(types: str) -> None:
     wanted = fpga_runner.meaning(program, inputs)
     graph, rng, picked, pairs = fpga_runner.graph_of(program), random.Random(2), [], 0
     for k in graph.kernels:
-        options = processes(k, BOARDS["zcu104"], graph.constants)
+        options = processes(k, BOARDS["zcu104"], graph.constants, stream_orders(graph))
         packed = [o for o in options if o.folding.multiplier == "pair"]
         pairs += bool(packed)
         picked.append((k.name, Candidate(rng.choice(packed or options), Estimate(0.0, 1))))
@@ -191,7 +192,7 @@ def test_weights_of_one_bit_keep_their_sign(dtype: str) -> None:
     x = np.random.default_rng(1).integers(-128, 127, (4, 1, 8), np.int8, endpoint=True)
     graph = fpga_runner.graph_of(program)
     picked = tuple(
-        (k.name, Candidate(processes(k, BOARDS["pynq-z2"], graph.constants)[0], Estimate(0.0, 1)))
+        (k.name, Candidate(processes(k, BOARDS["pynq-z2"], graph.constants, stream_orders(graph))[0], Estimate(0.0, 1)))
         for k in graph.kernels
     )
     with fpga_runner.loaded(graph, Choice(picked, 0.0, 0.0, {}, "spatial")) as simulation:

@@ -119,7 +119,7 @@ def test_a_random_network_gives_the_same_bits_on_the_types_of_xilinx() -> None:
 
 def test_the_generator_meets_every_kind_of_stage() -> None:
     """Guards the tests above: networks that stopped meeting a kind would prove less than they say."""
-    from cuvil_hw.adapters.streaming.analysis.stage import classify
+    from cuvil_hw.adapters.streaming.analysis.classify import classify
 
     kinds: dict[str, int] = {}
     windows = ports = 0

@@ -13,8 +13,9 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.streaming.analysis import fold
+from cuvil_hw.adapters.streaming.analysis.classify import classify
 from cuvil_hw.adapters.streaming.analysis.ring import ring
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, classify, lane_chain
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, lane_chain
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.types import TensorType
@@ -136,7 +137,10 @@ def test_linear() -> None:
 
 def test_linear_on_every_position() -> None:
     s = only(lambda b, x: b.op(ops.Linear(0, (0,), "i32"), x, b.const(weights(4, 6))), (1, 7, 6))
-    assert s.kind == "buffered"  # the features lie across the raster order, which has channels last
+    assert (s.kind, s.channels_in, s.channels_out, s.pixels, s.plain) == ("dense", 6, 4, 7, False)
+    kernel = s.kernel
+    features_last = classify(kernel, None, {kernel.sources[0]: (0, 1, 2)})
+    assert (features_last.kind, features_last.plain, features_last.order) == ("dense", True, (0, 1, 2))
 
 
 def test_residual_sum_is_a_map_of_two_streams() -> None:
@@ -149,7 +153,7 @@ def test_residual_sum_is_a_map_of_two_streams() -> None:
     assert second.sources == ("x0", first.kernel.output)
 
 
-def test_parameters_per_channel_stream_and_others_do_not() -> None:
+def test_parameters_of_any_dimensions_stream() -> None:
     def channelwise(b: Builder, x: SSAValue) -> SSAValue:
         return b.op(ops.Mul("i16"), x, b.op(ops.BroadcastTo((1, 3, 4, 4)), b.const(weights(3, 1, 1))))
 
@@ -161,29 +165,40 @@ def test_parameters_per_channel_stream_and_others_do_not() -> None:
 
     assert only(channelwise, (1, 3, 4, 4)).kind == "map"
     assert only(tensorwise, (1, 3, 4, 4)).kind == "map"
-    assert only(positionwise, (1, 3, 4, 4)).kind == "buffered"
+    everywhere = only(positionwise, (1, 3, 4, 4))
+    assert (everywhere.kind, everywhere.channels_out, everywhere.pixels) == ("map", 48, 1)
 
 
-def test_a_rescale_along_a_row_is_no_map() -> None:
+def test_a_rescale_along_a_row_streams_rows_last() -> None:
     many = tuple(range(1, 5))
-    assert only(lambda b, x: b.op(ops.Rescale(many, (4,), "i8", axis=3), x), (1, 3, 4, 4)).kind == "buffered"
+    row = only(lambda b, x: b.op(ops.Rescale(many, (4,), "i8", axis=3), x), (1, 3, 4, 4))
+    assert (row.kind, row.order) == ("map", (0, 1, 2, 3))
     assert only(lambda b, x: b.op(ops.Rescale(many[:3], (4,), "i8"), x), (1, 3, 4, 4)).kind == "map"
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        lambda b, x: b.op(ops.Transpose((0, 1, 3, 2)), x),
-        lambda b, x: b.op(ops.Slice((0, 0, 1, 0), (1, 2, 2, 3), (1, 1, 1, 1)), x),
         lambda b, x: b.op(ops.Pad((0, 0, 1, 0, 0, 0, 0, 1)), x),
         lambda b, x: b.op(ops.Concat(1), x, x),
         lambda b, x: b.op(ops.ArgMax(1), x),
         lambda b, x: b.op(ops.Rank(1), x),
     ],
-    ids=["transpose", "slice", "pad", "concat", "argmax", "rank"],
+    ids=["pad", "concat", "argmax", "rank"],
 )
 def test_what_leaves_raster_order_is_buffered(build: Build) -> None:
     assert {s.kind for s in stages(build, (1, 2, 3, 3))} == {"buffered"}
+
+
+def test_a_transpose_renames_the_dimensions_of_a_stream() -> None:
+    view = only(lambda b, x: b.op(ops.Transpose((0, 1, 3, 2)), x), (1, 2, 3, 4))
+    assert (view.kind, view.order, view.plain) == ("map", (0, 3, 2, 1), True)
+
+
+def test_a_slice_is_a_part_of_a_stream() -> None:
+    part = only(lambda b, x: b.op(ops.Slice((0, 0, 1, 0), (1, 2, 2, 3), (1, 1, 1, 1)), x), (1, 2, 4, 3))
+    (walked,) = part.operands
+    assert (part.kind, walked.sliced, walked.stored, walked.read) == ("map", True, False, 12)
 
 
 def test_a_view_without_another_order_is_a_copy_that_streams() -> None:

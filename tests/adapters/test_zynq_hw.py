@@ -47,7 +47,7 @@ def test_packing_is_what_the_golden_vectors_are(bits: int, shape: tuple[int, ...
     port.pack(samples, rows)
     for sample, row in zip(samples, rows, strict=False):
         words = row[: port.sample_bytes].view(f"<u{bits // 8}").astype(np.uint64)
-        assert np.array_equal(words, stream_words(sample, dtype, bits))
+        assert np.array_equal(words, stream_words(sample, dtype, bits, port.order))
     assert np.array_equal(port.unpack(rows[:4]), samples)
     assert port.words == len(words)
 

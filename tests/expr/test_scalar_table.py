@@ -12,9 +12,9 @@ from cuvil_hw.adapters.cpu import cost as cpu
 from cuvil_hw.adapters.cuda import cost as cuda
 from cuvil_hw.adapters.mlu import cost as mlu
 from cuvil_hw.adapters.mlu.tile import tiles
+from cuvil_hw.adapters.streaming.analysis.classify import classify
 from cuvil_hw.adapters.streaming.analysis.cost import Use, resources
 from cuvil_hw.adapters.streaming.analysis.fold import foldings
-from cuvil_hw.adapters.streaming.analysis.stage import classify
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr import scalar

@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Kernels, Role, noted, text_of
@@ -46,7 +47,9 @@ class Interpreted:
 
     def _streaming(self, top: FuncOp, inputs: Sequence[Array]) -> list[Array]:
         samples = len(inputs[0])
-        orders = [physical(self.graph.buffers[n].type.rank) for n in (*self.graph.inputs, *self.graph.outputs)]
+        memories = any(isinstance(a.type, IndexType) for a in top.body.block.args)
+        ports = {n: physical(self.graph.buffers[n].type.rank) for n in (*self.graph.inputs, *self.graph.outputs)}
+        orders = [o for n, o in {**ports, **({} if memories else stream_orders(self.graph))}.items() if n in ports]
         packed = [a.transpose(0, *(d + 1 for d in o)) for a, o in zip(inputs, orders, strict=False)]
         kinds = [self.graph.buffers[n].type for n in self.graph.outputs]
         if any(isinstance(a.type, IndexType) for a in top.body.block.args):

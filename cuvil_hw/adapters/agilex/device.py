@@ -113,7 +113,7 @@ class LoadedKernels:
                 for result, data in zip(results, outputs, strict=True):
                     result[at : at + count] = np.frombuffer(data, result.dtype).reshape(count, *result.shape[1:])
                 total, at = total + seconds, at + count
-        return unpacked(results), total
+        return unpacked(self._program, results), total
 
     def _chunk(self) -> int:
         crossing = sum(s.words * s.bytes for s in self._record.streams.values())

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.project.project import TOP
 from cuvil_hw.contract.record import port_bytes
 from cuvil_hw.errors import CuvilError
@@ -148,7 +145,8 @@ clean:
 
 
 def host_files(graph: KernelGraph, project: str, part: str, flags: Sequence[str], golden: Golden) -> dict[str, bytes]:
-    """`flags`: of every call of the compiler. Raises CuvilError for a port without elements, by whose files samples
+    """`flags`: of every call of the compiler; `golden`: as its arrays cross their ports. Raises CuvilError for a port
+    without elements, by whose files samples
     can't be counted."""
     inputs, outputs = graph.ports()
     for port in (*inputs, *outputs):
@@ -184,6 +182,5 @@ def host_files(graph: KernelGraph, project: str, part: str, flags: Sequence[str]
     files = {MAIN: program.encode(), "Makefile": makefile.encode()}
     for way, arrays in (("in", golden.inputs), ("out", golden.outputs)):
         for n, array in enumerate(arrays):
-            order = (0, *(d + 1 for d in physical(array.ndim - 1)))
-            files[f"golden/{way}{n}.bin"] = np.ascontiguousarray(array.transpose(order)).tobytes()
+            files[f"golden/{way}{n}.bin"] = array.tobytes()
     return files

@@ -10,8 +10,11 @@ from xdsl.ir import SSAValue
 from cuvil_hw.adapters.agilex.host import COMPILER, MAIN, host_files
 from cuvil_hw.adapters.agilex.record import AgilexRecord, ProcessRecord, StreamRecord
 from cuvil_hw.adapters.base import Golden
+from cuvil_hw.adapters.streaming.analysis.streamed import crossing
 from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
+from cuvil_hw.adapters.streaming.project.record import PortRecord
 from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.device import Array
 from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.ir.level2 import StreamOp, StreamReadOp, StreamType, StreamWriteOp
 from cuvil_hw.render.c.cfamily import render_functions, render_streams, render_tables, streams, symbols
@@ -30,7 +33,8 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     """All files of the project. Compilers for hardware are optional commands: they need the vendor's tools."""
     name = project_name(graph)
     kernels = _kernels(module)
-    info = info_of(AgilexRecord(**facts(graph), kernels=kernels, streams=_streams(module)))
+    record = AgilexRecord(**facts(graph), kernels=kernels, streams=_streams(module))
+    info = info_of(record)
     head = f"// Record {seal(info, *graph.ports())}\n".encode()
     files = {
         f"src/{name}.cl": head + _source(module, graph, OPENCL, (TOP,)),
@@ -46,7 +50,12 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     )
     exact = ("-fp-model=precise",) if has_floats(module) else ()  # its default reorders sums
     flags = ("-fsycl", "-fintelfpga", *exact)
-    files |= host_files(graph, name, profile.part, flags, golden)
+
+    def crossed(arrays: tuple[Array, ...], ports: tuple[PortRecord, ...]) -> tuple[Array, ...]:
+        return tuple(crossing(a, p.order) for a, p in zip(arrays, ports, strict=False))
+
+    ends = crossed(golden.inputs, record.inputs), crossed(golden.outputs, record.outputs)
+    files |= host_files(graph, name, profile.part, flags, Golden(lambda: ends))
     sycl = Command(
         (COMPILER, *flags, "-Xshardware", f"-Xstarget={profile.part}", MAIN, "-o", f"{name}.fpga"),
         "compile the SYCL source and its host program for the device",

@@ -125,7 +125,7 @@ class LoadedSycl:
                 self._timed([a[at : at + MOST_SAMPLES] for a in (*packed, *results)])
                 for at in range(0, samples, MOST_SAMPLES)
             )
-        return unpacked(results), seconds
+        return unpacked(self._program, results), seconds
 
     def _check_open(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.streaming.analysis import cost
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
@@ -57,7 +58,8 @@ class Streaming(ABC):
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         fabric = self.fabric(profile)
-        forms = [processes(kernel, fabric, graph.constants) for kernel in graph.kernels]
+        orders = stream_orders(graph)
+        forms = [processes(kernel, fabric, graph.constants, orders) for kernel in graph.kernels]
         narrow = [f[0] for f in forms]
         return Offer(forms, dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets))
 

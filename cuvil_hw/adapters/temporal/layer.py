@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, channels, classify
+from cuvil_hw.adapters.streaming.analysis.classify import classify
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, channels
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.temporal.requantized import Reader, Requantized
 from cuvil_hw.contract.device import Array
@@ -63,7 +64,7 @@ def layer_of(kernel: Kernel, graph: KernelGraph) -> Convolution | Sum | str:
     channel = kernel.iterators[physical(kernel.type.rank)[-1]]
     reader = Reader(graph, channel if channel.extent > 1 else None)
     stage = classify(reader.without_table(kernel))
-    if stage.kind == "buffered":
+    if stage.kind == "buffered" or not stage.plain or stage.order != physical(kernel.type.rank):
         return "its input isn't read in windows"
     if any(dtypes.is_float(b.type.dtype) for b in (*kernel.operands,)) or dtypes.is_float(kernel.type.dtype):
         return "floats"

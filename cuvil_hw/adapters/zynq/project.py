@@ -12,7 +12,8 @@ from xdsl.dialects.builtin import StringAttr
 
 from cuvil_hw import data, dtypes
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.streaming.lowering.dataflow import streaming_order
+from cuvil_hw.adapters.streaming.analysis.operand import Order
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
@@ -45,6 +46,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
             raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
     module = _renamed(module, top)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
+    orders = stream_orders(graph)
     packets = any(isinstance(op, AxisReadOp) and op.ends is not None for op in module.walk())
     values = {
         "project": name,
@@ -55,7 +57,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "clock_ns": f"{1e9 / profile.clock_hz:g}",
         "clock_mhz": f"{profile.clock_hz / 1e6:g}",
         "bits": str(bits),
-        "ports": _port_table(graph),
+        "ports": _port_table(graph, orders),
         "body": _testbench_body(graph, top, bits, golden),
         "ends": "n == samples - 1" if packets else "true",
         "compare": _COMPARE if any(dtypes.is_float(graph.buffers[b].type.dtype) for b in graph.outputs) else "",
@@ -71,7 +73,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     prototype = render_declarations(module, HLS_CPP, [top])
     includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
     header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
-    info = info_of(ZynqRecord(**facts(graph, top), axis_bits=bits, packets=packets, cycles=cycles))
+    info = info_of(ZynqRecord(**facts(graph, top, orders), axis_bits=bits, packets=packets, cycles=cycles))
     head = heading(seal(info, *graph.ports()))
     source = f'{head}#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
@@ -90,7 +92,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "ports.json": _ports_json(info, profile.clock_hz, golden),
         "README.md": fill("README.md"),
         "tb/testbench.cpp": fill("testbench.cpp"),
-        "tb/golden.txt": _golden_text(graph, golden, bits).encode(),
+        "tb/golden.txt": _golden_text(graph, golden, bits, orders).encode(),
     }
     remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
     synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
@@ -131,33 +133,34 @@ def _ports_json(info: Mapping[str, Any], clock_hz: float, golden: Golden) -> byt
     return canonical.dump({"bits": info["axis_bits"], "clock_hz": clock_hz, "ports": rows})
 
 
-def _port_table(graph: KernelGraph) -> str:
+def _port_table(graph: KernelGraph, orders: Mapping[str, Order]) -> str:
     rows = ["| port | direction | shape (streamed) | dtype |", "|---|---|---|---|"]
     for names, way in ((graph.inputs, "in"), (graph.outputs, "out")):
         for name in names:
             kind = graph.buffers[name].type
-            shape = "×".join(str(kind.shape[d]) for d in streaming_order(kind.shape))
+            shape = "×".join(str(kind.shape[d]) for d in orders[name])
             rows.append(f"| `{name}` | {way} | {shape} | {kind.dtype} |")
     return "\n".join(rows)
 
 
-def stream_words(array: Array, dtype: str, bits: int) -> Array:
+def stream_words(array: Array, dtype: str, bits: int, order: Order) -> Array:
     """One sample (logical shape) as the words of its port, zero padded: bytes in streaming order, as uint64; a word of
-    more than 64 bits as several, low ones first."""
-    ordered = np.ascontiguousarray(array.transpose(streaming_order(array.shape)), dtypes.to_numpy(dtype))
+    more than 64 bits as several, low ones first. `order`: the logical dimension of each streamed
+    one."""
+    ordered = np.ascontiguousarray(array.transpose(order), dtypes.to_numpy(dtype))
     raw = ordered.tobytes()
     raw += bytes(-len(raw) % (bits // 8))
     return np.frombuffer(raw, f"<u{min(bits, PIECE) // 8}").astype(np.uint64)
 
 
-def _golden_text(graph: KernelGraph, golden: Golden, bits: int) -> str:
+def _golden_text(graph: KernelGraph, golden: Golden, bits: int, orders: Mapping[str, Order]) -> str:
     """`samples`, then per sample the words of each port in order, hexadecimal, in pieces of at most 64 bits."""
     samples = golden.inputs[0].shape[0] if golden.inputs else 0
     lines = [str(samples)]
     for n in range(samples):
         for names, arrays in ((graph.inputs, golden.inputs), (graph.outputs, golden.outputs)):
             for name, array in zip(names, arrays, strict=True):
-                words = stream_words(array[n], graph.buffers[name].type.dtype, bits)
+                words = stream_words(array[n], graph.buffers[name].type.dtype, bits, orders[name])
                 lines.append(" ".join(f"{int(w):x}" for w in words))
     return "\n".join(lines) + "\n"
 

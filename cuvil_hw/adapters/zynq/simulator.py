@@ -81,7 +81,7 @@ class LoadedSimulation:
             while done < samples:
                 count, took = self._run_part(packed, results, done, samples)
                 done, seconds = done + count, seconds + took
-        return unpacked(results), seconds
+        return unpacked(self._program, results), seconds
 
     def _check_open(self) -> None:
         if self._closed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cuvil_hw import data
 from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.temporal.adapter import Temporal, forms_of, functions
 from cuvil_hw.adapters.temporal.descriptor import COMBINE, CONVOLVE, row_length, struct_source
@@ -55,8 +56,9 @@ class ZynqTemporal(Temporal):
         name = project_name(graph)
         numbers = functions(design)[1]
         layout = laid_out(design, forms, numbers)
+        orders = {n: physical(graph.buffers[n].type.rank) for n in (*graph.inputs, *graph.outputs)}
         record = TemporalRecord(
-            **facts(graph, top_name(graph)),
+            **facts(graph, top_name(graph), orders),
             memory_bytes=layout.memory_bytes,
             table_sha256=hashlib.sha256(layout.table).hexdigest(),
             factors=tuple(layout.factors),

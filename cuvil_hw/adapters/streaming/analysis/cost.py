@@ -17,6 +17,7 @@ from cuvil_hw.adapters.streaming.analysis import logic
 from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, SharedFactor, narrowest, stored
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
+from cuvil_hw.adapters.streaming.analysis.operand import Operand
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.tables import Table
@@ -189,12 +190,12 @@ def cycles(folding: Folding) -> int:
     """Cycles for which a stage and its window generator are busy with one sample (the initiation interval in the
     pipeline of stages)."""
     stage, lanes_in = folding.stage, folding.lanes[0]
+    main = max(steps(folding), *(o.cycles(folding.pe, folding.simd) for o in stage.operands), 0)
     if stage.kind in ("buffered", "map"):
-        return steps(folding)
-    main = steps(folding)
+        return main
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:
-        return max(main, source)
+        return main if stage.operands else max(main, source)
     plan = ring(stage, lanes_in).schedule
     # While the last window is read again, the generator already takes the first words of the next sample.
     again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // folding.pe))
@@ -231,6 +232,10 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
             _window(use, stage, fabric, lanes_in, width_in)
         if folding.tail:
             _tail(use, folding, fabric)
+    for walked in stage.operands:
+        _feed(use, walked, folding, fabric, bits(k.operand(walked.buffer).type.dtype))
+    if stage.kind == "map":
+        _held(use, folding, fabric)
     _arithmetic(use, folding, stage.epilogue, fabric, lanes_out)
     pe, outside = folding.pe, {n for n in stage.epilogue if isinstance(n, Load | Lookup)}
     steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
@@ -240,6 +245,34 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
     ):
         _tables(use, tables, fabric, (lanes, lanes_in), (max(1, stage.channels_out // lanes), steps))
     return use
+
+
+def _feed(use: Use, walked: Operand, folding: Folding, fabric: Fabric, width: int) -> None:
+    """The processes between a stream and its stage. The FIFO before a memory holds the next block meanwhile."""
+    wide, lanes = walked.lanes(folding.pe, folding.simd)
+    if walked.sliced:
+        use.lut += 60 + lanes * width + 2 * logic.counter(walked.elements)
+        use.ff += 80 + 2 * lanes * width
+    if walked.stored:
+        plan = walked.reorder(folding.pe, folding.simd)
+        depth = plan.words // plan.banks
+        for _ in range(plan.banks):
+            memory(use, fabric, depth, lanes * width)
+        address = ceil(log2(max(depth, 2)))
+        use.lut += 100 + 8 * address + wide * width + logic.counter(plan.given)
+        use.ff += 100 + 6 * address + 2 * wide * width
+        use.add(fifo_use(fabric, plan.words, lanes * width))
+
+
+def _held(use: Use, folding: Folding, fabric: Fabric) -> None:
+    """What an elementwise stage holds to use it again."""
+    stage = folding.stage
+    turns = stage.turns(folding.pe)
+    for n, walked in enumerate(stage.operands):
+        still = next((m for m, t in enumerate(turns) if not t.moves[n] and t.extent > 1), len(turns))
+        words = prod(t.extent for t in turns[still:] if t.moves[n])
+        width = walked.lanes(folding.pe, 1)[0] * bits(stage.kernel.operand(walked.buffer).type.dtype)
+        memory(use, fabric, words, width)
 
 
 def _tail(use: Use, folding: Folding, fabric: Fabric) -> None:

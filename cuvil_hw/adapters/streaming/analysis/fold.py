@@ -34,6 +34,13 @@ class Folding:
         """Elements a word on the input and on the output side."""
         return (self.simd if self.stage.kind == "dense" else self.pe), self.tail or self.pe
 
+    def reads(self, n: int) -> tuple[int, int]:
+        """Elements of a word that the stage reads of its source number `n`, and of one that the source's stream
+        brings."""
+        if not self.stage.operands:
+            return self.lanes[0], self.lanes[0]
+        return self.stage.operands[n].lanes(self.pe, self.simd)
+
     @property
     def between(self) -> int:
         """Steps from one word of sums to the next, on average."""
@@ -70,19 +77,28 @@ def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Foldin
     width_in = max((_bits(stage.kernel.operand(s).type.dtype) for s in stage.sources), default=1)
     reduce = stage.kernel.reduce
     width_out = max(_bits(stage.kernel.type.dtype), _bits(reduce.dtype) if reduce is not None else 0)
-    for pe in lane_chain(stage.channels_out):
+    for pe in lane_chain(stage.lanes[-1].extent if stage.lanes else stage.channels_out):
         if pe * width_out > MAX_WORD_BITS:
             continue
         if stage.kind == "map":
-            yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
+            if _fits(stage, pe, 1):
+                yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
         for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
-            if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS:
+            if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS or not _fits(stage, pe, simd):
                 continue
             packed = ("pair",) if pairs and pe % 2 == 0 else ()
             for memory, multiplier, rescale in product(_memories(stage, pe, simd), (*multipliers, *packed), rescales):
                 yield Folding(stage, pe, simd, memory, multiplier, rescale, ii)
+
+
+def _fits(stage: Stage, pe: int, simd: int) -> bool:
+    """Whether its streams can bring words for so many outputs and inputs a step."""
+    return all(
+        o.fits(pe, simd) and o.lanes(pe, simd)[0] * _bits(stage.kernel.operand(o.buffer).type.dtype) <= MAX_WORD_BITS
+        for o in stage.operands
+    )
 
 
 def _bits(dtype: str) -> int:

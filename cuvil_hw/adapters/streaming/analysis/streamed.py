@@ -1,4 +1,4 @@
-"""Arrays in the order in which samples cross a port: channels last, one sample behind the other. Needs NumPy only."""
+"""Arrays in the order in which samples cross a port, one sample behind the other. Needs NumPy only."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ from cuvil_hw.contract.device import Array, DeviceProgram
 
 
 def physical(rank: int) -> tuple[int, ...]:
-    """Order in which a stream carries the dimensions of a tensor: channels (dimension 1) last."""
+    """Order in which a stream carries the dimensions of an image: channels (dimension 1) last. order.py says where
+    tensors have another one."""
     return tuple(range(rank)) if rank < 3 else (0, *range(2, rank), 1)
+
+
+def crossing(array: Array, order: Sequence[int]) -> Array:
+    """Samples (N, *shape) as they cross. `order`: the logical dimension of each streamed one."""
+    return np.ascontiguousarray(array.transpose(0, *(d + 1 for d in order)))
 
 
 def packed_for(program: DeviceProgram, inputs: Sequence[Array]) -> tuple[list[Array], list[Array]]:
     """Inputs (N, *shape) as they cross, and room for the outputs as they do."""
     samples = len(inputs[0])
-    packed = [_permuted(a, [d + 1 for d in physical(a.ndim - 1)]) for a in inputs]
+    packed = [crossing(a, order) for a, order in zip(inputs, _orders(program, "inputs"), strict=True)]
     room = [
-        np.empty((samples, *(port.shape[d] for d in physical(len(port.shape)))), dtypes.to_numpy(port.dtype))
-        for port in program.outputs
+        np.empty((samples, *(port.shape[d] for d in order)), dtypes.to_numpy(port.dtype))
+        for port, order in zip(program.outputs, _orders(program, "outputs"), strict=True)
     ]
     return packed, room
 
 
-def unpacked(outputs: Sequence[Array]) -> list[Array]:
+def unpacked(program: DeviceProgram, outputs: Sequence[Array]) -> list[Array]:
     """Outputs that crossed, as arrays (N, *shape)."""
-    return [_permuted(a, [int(d) + 1 for d in np.argsort(physical(a.ndim - 1))]) for a in outputs]
+    ways = _orders(program, "outputs")
+    return [crossing(a, [int(d) for d in np.argsort(way)]) for a, way in zip(outputs, ways, strict=True)]
 
 
-def _permuted(array: Array, order: Sequence[int]) -> Array:
-    return np.ascontiguousarray(array.transpose(0, *order))
+def _orders(program: DeviceProgram, ends: str) -> list[tuple[int, ...]]:
+    """Of the ports, as the record of the design says."""
+    return [tuple(port["order"]) for port in program.info[ends]]

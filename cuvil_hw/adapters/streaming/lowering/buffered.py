@@ -16,8 +16,8 @@ from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.streaming.analysis.exact import stored
+from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
 from cuvil_hw.expr.nodes import Load, Lookup
@@ -32,7 +32,7 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
     waits for its sum, the others go on. Each keeps its own order."""
     k, side = stage.kernel, stage.side_by_side
     reduction = k.reduce
-    outer = [k.iterators[d] for d in physical(k.type.rank)]
+    outer = [k.iterators[d] for d in stage.order]
     inner = [outer.pop()] if side > 1 else []
     steps = list(reduction.iters) if reduction is not None else []
     filled = [graph.buffers[s].type.size for s in stage.sources]
@@ -40,12 +40,12 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         held: dict[str, SSAValue] = {}
         fills = []
-        for arg, name in zip(args, stage.sources, strict=False):
+        for arg, name, order in zip(args, stage.sources, stage.given, strict=False):
             kind = graph.buffers[name].type
             held[name] = e.alloca(kind.shape or (1,), kind.dtype, f"{name}_held")
             word = e.alloca((1,), kind.dtype, f"{name}_word", word=True)
             places = [Register(e, f"{name}_d{d}", n) for d, n in enumerate(kind.shape)]
-            fills.append(_fill(e, arg, word, held[name], places))
+            fills.append(_fill(e, arg, word, held[name], places, order))
         y = e.alloca((1,), k.type.dtype, "y", word=True)
         digits = {it.name: Register(e, it.name, it.extent) for it in (*outer, *steps, *inner)}
         shape = (side,) if side > 1 else ()
@@ -114,7 +114,7 @@ def buffered(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, ii: i
 
 
 def _fill(
-    e: Emitter, stream: SSAValue, word: SSAValue, memory: SSAValue, places: Sequence[Register]
+    e: Emitter, stream: SSAValue, word: SSAValue, memory: SSAValue, places: Sequence[Register], order: Order
 ) -> Callable[[], None]:
     """What one step of filling a memory does. `places`: where the next word goes, by dimension."""
 
@@ -122,7 +122,7 @@ def _fill(
         e.do(level2.StreamReadOp(stream, word))
         at = [p.index() for p in places] or [e.const(0, "index")]
         e.store(e.load(word, e.const(0, "index")), memory, *at)
-        count(e, [places[d] for d in physical(len(places))])
+        count(e, [places[d] for d in order])
 
     return fill
 

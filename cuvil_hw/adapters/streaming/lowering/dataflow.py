@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 import numpy as np
 from xdsl.dialects import func
@@ -13,9 +14,9 @@ from xdsl.ir import Block, Region, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
+from cuvil_hw.adapters.streaming.analysis.operand import part_needs
 from cuvil_hw.adapters.streaming.analysis.ring import ring
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
-from cuvil_hw.adapters.streaming.lowering import process, storage
+from cuvil_hw.adapters.streaming.lowering import process, reordering, storage
 from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError
@@ -77,8 +78,8 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
     net = Network(graph, Tables(graph.constants))
     wanted: dict[str, list[int]] = {b: [] for b in graph.buffers}
     for form in forms:
-        for source in form.folding.stage.sources:
-            wanted[source].append(form.folding.lanes[0])
+        for n, source in enumerate(form.folding.stage.sources):
+            wanted[source].append(form.folding.reads(n)[1])
     for name in graph.inputs:
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
@@ -135,9 +136,37 @@ def _take(net: Network, buffer: str, lanes: int, reader: str) -> Link:
     return _convert(net, net.ready[buffer].pop(), lanes, reader)
 
 
+def _feed(net: Network, form: Process, n: int) -> Link:
+    """The stream of a stage's source number `n`, as the stage reads it: a part of it alone, reordered or again and
+    again."""
+    f, name = form.folding, form.folding.stage.kernel.name
+    stage, (_, lanes) = f.stage, f.reads(n)
+    have = _take(net, stage.sources[n], lanes, f"{name}{n or ''}")
+    if not stage.operands:
+        return have
+    walked = stage.operands[n]
+    if walked.sliced:
+        levels = walked.levels or ()
+        source, here = have, f"{name}_part{n}"
+        have = Link(here, source.dtype, lanes, walked.read // lanes)
+        build = lambda: reordering.part(here, source.dtype, net.tables, levels, lanes)  # noqa: E731
+        needs = lambda _: part_needs(levels, lanes)  # noqa: E731
+        net.nodes.append(Node(here, (source,), (have,), build, needs, source.words))
+    if walked.stored:
+        plan = walked.reorder(f.pe, f.simd)
+        stream, at = have, f"{name}_order{n}"
+        have = Link(at, stream.dtype, plan.lanes * plan.banks, plan.blocks * plan.given)
+        build_order = lambda: reordering.reorder(at, stream.dtype, net.tables, plan)  # noqa: E731
+        needs_order = lambda _: plan.needs()  # noqa: E731
+        net.nodes.append(Node(at, (stream,), (have,), build_order, needs_order, plan.steps, plan.words, smooth=True))
+    return have
+
+
 def _convert(net: Network, have: Link, lanes: int, reader: str) -> Link:
     if have.lanes == lanes:
         return have
+    if max(have.lanes, lanes) % min(have.lanes, lanes):
+        have = _convert(net, have, gcd(have.lanes, lanes), reader)
     words = have.words * have.lanes // lanes
     out = Link(f"{have.name}_by{lanes}_{reader}", have.dtype, lanes, words)
     name = f"resize_{have.name}_{reader}"
@@ -151,7 +180,7 @@ def _convert(net: Network, have: Link, lanes: int, reader: str) -> Link:
 def _place(net: Network, form: Process, layer: int) -> None:
     s, graph, tables = form.folding.stage, net.graph, net.tables
     k, (lanes_in, lanes_out) = s.kernel, form.folding.lanes
-    ins = tuple(_take(net, b, lanes_in, k.name) for b in s.sources)
+    ins = tuple(_feed(net, form, n) for n in range(len(s.sources)))
     if s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
         r = ring(s, lanes_in)
@@ -170,13 +199,15 @@ def _place(net: Network, form: Process, layer: int) -> None:
     match s.kind:
         case "dense":
             words = s.tap_count * s.channels_in // lanes_in
-            needs = lambda _: fifo.dense_needs(s.pixels, words, fold_out)  # noqa: E731
+            weights = ins[1] if s.product else None
+            once = (s.pixels, words, fold_out), (s.pixels * fold_out, words, 1)
+            needs = lambda e: fifo.dense_needs(*once[e is weights])  # noqa: E731
             ahead = words if fold_out > 1 and not s.ordered else 0
         case "depthwise":
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
             burst = fold_out - fold_out * tail // pe if tail else 0
         case "map":
-            needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
+            needs = lambda e: fifo.held_needs(s.turns(pe), [i is e for i in ins].index(True))  # noqa: E731
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731
@@ -280,11 +311,6 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabri
     top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
     annotate(top, Role("dataflow"), Comment(f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"))
     return top
-
-
-def streaming_order(shape: Sequence[int]) -> tuple[int, ...]:
-    """Permutation by which an array of a port crosses its stream."""
-    return physical(len(shape))
 
 
 def overhead(

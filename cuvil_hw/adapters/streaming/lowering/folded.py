@@ -10,7 +10,6 @@ from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.streaming.analysis.exact import stored
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.analysis.tables import indexed_by_data
 from cuvil_hw.adapters.streaming.lowering.rom import gather
 from cuvil_hw.expr.nodes import Iter, Load, Lookup
@@ -30,15 +29,15 @@ class Folded:
 
     def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
         self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
-        k = stage.kernel
-        self.out_iter: Iter | None = k.iterators[physical(k.type.rank)[-1]] if k.type.rank else None
         self.nf = stage.channels_out // pe
         self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
         self.sf = stage.tap_count * self.cf
         self.outputs_inside = pe >= VECTOR or pe >= simd or stage.multiplier == "pair"
         self.grids: dict[Iter, Any] = {}
-        if self.out_iter is not None:
-            self.grids[self.out_iter] = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
+        if stage.lanes:
+            across = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
+            places = np.unravel_index(across, [i.extent for i in stage.lanes])
+            self.grids |= dict(zip(stage.lanes, places, strict=True))
         shape = [d.kernel for d in stage.dims]
         digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
         for tap, digit in zip(stage.taps, digits, strict=True):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.streaming.analysis import cost, exact, fold
+from cuvil_hw.adapters.streaming.analysis.classify import classify
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, classify
+from cuvil_hw.adapters.streaming.analysis.operand import Order
+from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.space import Estimate
@@ -54,9 +58,14 @@ class Process:
         return process.epilogue(self._stage, graph, tables, layer, self.folding.tail)
 
 
-def processes(kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore) -> list[Process]:
-    """All that a kernel may become. The constants' values say which widths are exact."""
+def processes(
+    kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore, orders: Mapping[str, Order] | None = None
+) -> list[Process]:
+    """All that a kernel may become. The constants' values say which widths are exact; `orders`: in which its tensors
+    stream."""
     ranges = exact.ranges_of(kernel, constants)
-    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges)
+    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges, orders)
+    if orders is not None and stage.order != orders[kernel.output]:
+        raise CuvilError(f"{kernel.name} streams {stage.order}, not {orders[kernel.output]}")
     pairs = stage.pair is not None and fabric.holds_pair(stage.pair)
     return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats, pairs)]

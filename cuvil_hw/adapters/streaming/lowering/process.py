@@ -6,6 +6,8 @@ Every builder returns a `func.func` of role "process" whose arguments are its in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce as folded_over
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.stage import Stage
+from cuvil_hw.adapters.streaming.analysis.stage import Stage, Turn
 from cuvil_hw.adapters.streaming.lowering.folded import Folded, read_constant
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.expr.nodes import Expr, Load
@@ -133,11 +135,12 @@ def dense(
     stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str, sums: bool = False
 ) -> func.FuncOp:
     """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it.
-    `sums`: the epilogue is another process, to which the sums go."""
+    `sums`: the epilogue is another process, to which the sums go. Weights that stream come a word a step."""
     k, folded = stage.kernel, Folded(stage, graph, pe, simd)
     reduce = k.reduce
     assert reduce is not None
     assert stage.term is not None
+    weights = stage.operands[1] if stage.product else None
     source = graph.buffers[stage.sources[0]].type.dtype
     result, given = (_pass_on, reduce.dtype) if sums else (_emit_result, k.type.dtype)
     term = stage.term
@@ -147,6 +150,7 @@ def dense(
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
         x = e.alloca((simd,), source, "x", word=True)
+        w = e.alloca((pe * simd,), graph.buffers[weights.buffer].type.dtype, "w", word=True) if weights else None
         y = e.alloca((pe,), given, "y", word=True)
         acc = e.alloca((pe,), reduce.dtype, "acc", partition=(0,))
         again = folded.nf > 1 and folded.sf > 1  # a window of one word stays in its register
@@ -169,6 +173,8 @@ def dense(
 
         def step(nf: SSAValue, sf: SSAValue) -> None:
             fetch(nf, sf)
+            if w is not None:
+                e.do(level2.StreamReadOp(args[1], w))
             flat = fold_index(e, nf, folded.sf, sf) if folded.nf > 1 else sf
             first = e.compare("eq", sf, e.const(0, "index")) if folded.sf > 1 else None
 
@@ -180,6 +186,9 @@ def dense(
                 constants = read_constant(folded, k.name, [nf, sf, s, p], flat, bind)
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
+                    if weights is not None and w is not None and leaf == weights.load:
+                        across, along = (s, p) if weights.across_inputs(pe, simd) else (p, s)
+                        return em.load(w, fold_index(em, across, pe if across is s else simd, along))
                     return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
 
                 return Env(load=load, lookup=constants, states=states, product=stage.in_term)
@@ -229,7 +238,7 @@ def dense(
 
             def finish() -> None:
                 e.loop(pe, "p", lambda p, _: result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
-                e.do(level2.StreamWriteOp(args[1], y))
+                e.do(level2.StreamWriteOp(args[-1], y))
 
             if first is None:
                 finish()
@@ -239,7 +248,10 @@ def dense(
         e.nest([(stage.pixels, "pixel"), (folded.nf, "nf"), (folded.sf, "sf")], lambda at: step(at[1], at[2]))
 
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} outputs × {simd} inputs a cycle"
-    return process(k.name, comment, tables, layer, [("in", source, simd), ("out", given, pe)], body)
+    ins = [("in", source, simd)]
+    if weights is not None:
+        ins.append(("weights", graph.buffers[weights.buffer].type.dtype, pe * simd))
+    return process(k.name, comment, tables, layer, [*ins, ("out", given, pe)], body)
 
 
 def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
@@ -357,24 +369,77 @@ def _check_finite(stage: Stage, graph: KernelGraph) -> None:
             raise Unsupported([Refusal(stage.kernel.ops[0], why, 1, (stage.kernel.loc,))], graph.name)
 
 
+def _held(e: Emitter, nest: Sequence[Turn], n: int, dtype: str, lanes: int) -> tuple[SSAValue, list[int]] | None:
+    """The memory of what stream `n` brings once and its stage reads again, and the loops over it; None where that is
+    the word at hand."""
+    still = [m for m, turn in enumerate(nest) if not turn.moves[n] and turn.extent > 1]
+    inner = [m for m, turn in enumerate(nest) if still and m > still[0] and turn.moves[n] and turn.extent > 1]
+    if not inner:
+        return None
+    words = prod(nest[m].extent for m in inner)
+    memory = e.alloca((words, lanes), dtype, f"held{n}", reshape=(1,))
+    meets_after(memory, words)
+    return memory, inner
+
+
 def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes: int) -> func.FuncOp:
-    """Element by element over one or more streams of the same shape."""
+    """Element by element over one or more streams. What is read again is held: one word, or as many as come before
+    the first one is wanted again."""
     k, folded = stage.kernel, Folded(stage, graph, lanes, 1)
+    words = [o.lanes(lanes, 1)[0] for o in stage.operands]
+    nest = stage.turns(lanes)
+    names = [("nf" if t.channel else "pixel") + str(n or "") for n, t in enumerate(nest)]
+    if len(nest) == 2:
+        names = ["pixel", "nf"]
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
-        words = [e.alloca((lanes,), graph.buffers[s].type.dtype, s, word=True) for s in stage.sources]
+        x = [
+            e.alloca((w,), graph.buffers[s].type.dtype, s, word=True) for s, w in zip(stage.sources, words, strict=True)
+        ]
+        held = [_held(e, nest, n, graph.buffers[s].type.dtype, words[n]) for n, s in enumerate(stage.sources)]
         y = e.alloca((lanes,), k.type.dtype, "y", word=True)
 
-        def step(nf: SSAValue) -> None:
-            for arg, word in zip(args, words, strict=False):
-                e.do(level2.StreamReadOp(arg, word))
+        def read(n: int, at: Sequence[SSAValue]) -> None:
+            store = held[n]
+            again = [i for i, turn in zip(at, nest, strict=True) if not turn.moves[n] and turn.extent > 1]
+
+            def fresh() -> None:
+                e.do(level2.StreamReadOp(args[n], x[n]))
+                if store is not None:
+                    e.loop(words[n], "l", lambda i, _: e.store(e.load(x[n], i), *place(i)), unroll=True)
+
+            def place(i: SSAValue) -> tuple[SSAValue, ...]:
+                assert store is not None
+                memory, (outer, *inner) = store
+                where = at[outer]
+                for m in inner:
+                    where = fold_index(e, where, nest[m].extent, at[m])
+                return memory, where, i
+
+            def kept() -> None:
+                e.loop(words[n], "l", lambda i, _: e.store(e.load(*place(i)), x[n], i), unroll=True)
+
+            if not again:
+                fresh()
+                return
+            first = [e.compare("eq", i, e.const(0, "index")) for i in again]
+            e.branch(folded_over(lambda a, b: e.put(arith.AndIOp(a, b)), first), fresh, kept if store else None)
+
+        def step(at: Sequence[SSAValue]) -> None:
+            for n in range(len(x)):
+                read(n, at)
+            nf, *others = [(i, turn) for i, turn in zip(at, nest, strict=True) if turn.channel]
+            place = nf[0]
+            for i, turn in others:
+                place = fold_index(e, place, turn.extent, i)
 
             def lane(p: SSAValue, _: Any) -> None:
-                constants = read_constant(folded, k.name, [nf, None, None, p], None, "")
+                constants = read_constant(folded, k.name, [place, None, None, p], None, "")
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
-                    if leaf.buffer in stage.sources:
-                        return em.load(words[stage.sources.index(leaf.buffer)], p)
+                    for n, o in enumerate(stage.operands):
+                        if o.load == leaf:
+                            return em.load(x[n], p if words[n] > 1 else e.const(0, "index"))
                     return constants(leaf, em, env)
 
                 e.store(e.value(k.body, Env(load=load, lookup=constants, product=stage.elsewhere)), y, p)
@@ -382,10 +447,10 @@ def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, la
             e.loop(lanes, "p", lane, unroll=True)
             e.do(level2.StreamWriteOp(args[-1], y))
 
-        e.nest([(stage.pixels, "pixel"), (folded.nf, "nf")], lambda at: step(at[1]))
+        e.nest([(turn.extent, name) for turn, name in zip(nest, names, strict=True)], step)
 
     ins = [
-        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, lanes)
+        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, words[n])
         for n, s in enumerate(stage.sources)
     ]
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import AnyFloat, MemRefType
 from xdsl.ir import Attribute
 
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
+from cuvil_hw.adapters.streaming.analysis.operand import Order
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.project.record import PortRecord
 from cuvil_hw.ir.level2 import StreamType
-from cuvil_hw.schedule.kernel import Buffer, KernelGraph
+from cuvil_hw.schedule.kernel import KernelGraph
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -26,9 +28,16 @@ def project_name(graph: KernelGraph) -> str:
     return name if name[0].isalpha() and name.lower() not in _FOLDERS else f"m_{name}"
 
 
-def facts(graph: KernelGraph, top: str = TOP) -> dict[str, Any]:
-    """The fields of a DesignRecord. `top`: the function that joins the processes."""
-    inputs, outputs = (tuple(_port(graph.buffers[b]) for b in names) for names in (graph.inputs, graph.outputs))
+def facts(graph: KernelGraph, top: str = TOP, orders: Mapping[str, Order] | None = None) -> dict[str, Any]:
+    """The fields of a DesignRecord. `top`: the function that joins the processes; `orders`: of the dimensions of its
+    ports, those of its streams where none are given."""
+    known = orders if orders is not None else stream_orders(graph)
+
+    def port(name: str) -> PortRecord:
+        buffer = graph.buffers[name]
+        return PortRecord(name, buffer.type.shape, buffer.type.dtype, known[name])
+
+    inputs, outputs = (tuple(map(port, names)) for names in (graph.inputs, graph.outputs))
     return {
         "top": top,
         "project": project_name(graph),
@@ -36,10 +45,6 @@ def facts(graph: KernelGraph, top: str = TOP) -> dict[str, Any]:
         "outputs": outputs,
         "layers": tuple(k.name for k in graph.kernels),
     }
-
-
-def _port(buffer: Buffer) -> PortRecord:
-    return PortRecord(buffer.name, buffer.type.shape, buffer.type.dtype, physical(buffer.type.rank))
 
 
 def has_floats(module: ModuleOp) -> bool:

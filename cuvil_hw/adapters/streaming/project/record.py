@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.contract.device import DeviceProgram, Port
 from cuvil_hw.contract.record import identifier
 
@@ -25,7 +24,7 @@ class PortRecord:
 
     def __post_init__(self) -> None:
         dtypes.to_numpy(self.dtype)
-        if self.order != physical(len(self.shape)) or min(self.shape, default=0) < 0:
+        if sorted(self.order) != list(range(len(self.shape))) or min(self.shape, default=0) < 0:
             raise ValueError(f"port {self.name} doesn't stream {self.shape} in the order {self.order}")
 
 
