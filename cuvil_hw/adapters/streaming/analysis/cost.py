@@ -267,10 +267,10 @@ def _feed(use: Use, walked: Operand, folding: Folding, fabric: Fabric, width: in
 def _held(use: Use, folding: Folding, fabric: Fabric) -> None:
     """What an elementwise stage holds to use it again."""
     stage = folding.stage
-    turns = stage.turns(folding.pe)
+    sweeps = stage.sweeps(folding.pe)
     for n, walked in enumerate(stage.operands):
-        still = next((m for m, t in enumerate(turns) if not t.moves[n] and t.extent > 1), len(turns))
-        words = prod(t.extent for t in turns[still:] if t.moves[n])
+        still = next((m for m, t in enumerate(sweeps) if not t.moves[n] and t.extent > 1), len(sweeps))
+        words = prod(t.extent for t in sweeps[still:] if t.moves[n])
         width = walked.lanes(folding.pe, 1)[0] * bits(stage.kernel.operand(walked.buffer).type.dtype)
         memory(use, fabric, words, width)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cuvil_hw.adapters.streaming.analysis.stage import Turn
+from cuvil_hw.adapters.streaming.analysis.stage import Sweep
 
 Counts = npt.NDArray[np.int64]
 SLACK_WORDS = 16  # registers of a pipelined loop that holds words while it waits (typical latency of these loops)
@@ -42,13 +42,13 @@ def map_needs(words: int) -> Counts:
     return np.arange(1, words + 1, dtype=np.int64)
 
 
-def held_needs(turns: Sequence[Turn], stream: int) -> Counts:
+def held_needs(sweeps: Sequence[Sweep], stream: int) -> Counts:
     """An elementwise stage reads a word in a step in which all loops are at their start that the stream doesn't
     follow."""
     fresh = np.ones(1, bool)
-    for turn in turns:
-        digit = np.arange(turn.extent)
-        fresh = (fresh[:, None] & ((digit == 0) | turn.moves[stream])).ravel()
+    for sweep in sweeps:
+        digit = np.arange(sweep.extent)
+        fresh = (fresh[:, None] & ((digit == 0) | sweep.moves[stream])).ravel()
     return np.cumsum(fresh, dtype=np.int64)
 
 

@@ -80,7 +80,7 @@ class WindowDim:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Sweep:
     """One loop of an elementwise stage. `channel`: whether its channels lie along it; `moves`: for each stream whether
     it brings other elements from step to step."""
 
@@ -189,20 +189,20 @@ class Stage:
         """Whether every stream that it reads is a tensor, in its order."""
         return all(o.plain for o in self.operands)
 
-    def turns(self, pe: int) -> tuple[Turn, ...]:
+    def sweeps(self, pe: int) -> tuple[Sweep, ...]:
         """The loops of an elementwise stage that makes `pe` elements a step, outermost first."""
         moving = [{n for i in o.load.index for n in walk(i)} for o in self.operands]
         first = len(self.order) - len(self.lanes)
         still = (False,) * len(self.operands)
-        found = [Turn(1, False, still), Turn(1, True, still)]
+        found = [Sweep(1, False, still), Sweep(1, True, still)]
         for n, d in enumerate(self.order):
             it = self.kernel.iterators[d]
             extent = it.extent // pe if n == len(self.order) - 1 else it.extent
-            turn = Turn(
+            sweep = Sweep(
                 extent, n >= first, tuple(o.stored or it in m for o, m in zip(self.operands, moving, strict=True))
             )
             if extent > 1:
-                found.append(turn)
+                found.append(sweep)
         return _joined(found)
 
     @cached_property
@@ -241,17 +241,17 @@ class Stage:
         return False
 
 
-def _joined(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def _joined(sweeps: Sequence[Sweep]) -> tuple[Sweep, ...]:
     """Fewer loops: those that every stream follows, or doesn't, alike. At least one over positions and one over
     channels."""
-    found: list[Turn] = []
+    found: list[Sweep] = []
     for channel in (False, True):
-        some: list[Turn] = []
-        for turn in turns:
-            if turn.channel != channel:
+        some: list[Sweep] = []
+        for sweep in sweeps:
+            if sweep.channel != channel:
                 continue
-            if some and (some[-1].extent == 1 or turn.moves == some[-1].moves):
-                turn = replace(turn, extent=turn.extent * some.pop().extent)
-            some.append(turn)
+            if some and (some[-1].extent == 1 or sweep.moves == some[-1].moves):
+                sweep = replace(sweep, extent=sweep.extent * some.pop().extent)
+            some.append(sweep)
         found += some
     return tuple(found)

@@ -207,7 +207,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
             burst = fold_out - fold_out * tail // pe if tail else 0
         case "map":
-            needs = lambda e: fifo.held_needs(s.turns(pe), [i is e for i in ins].index(True))  # noqa: E731
+            needs = lambda e: fifo.held_needs(s.sweeps(pe), [i is e for i in ins].index(True))  # noqa: E731
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731

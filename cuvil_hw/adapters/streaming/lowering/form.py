@@ -14,6 +14,7 @@ from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
+from cuvil_hw.adapters.streaming.lowering.elementwise import elementwise
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.lower.emit import Tables
@@ -50,7 +51,7 @@ class Process:
             case "dense" | "depthwise":
                 return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii, f.tail > 0)
             case "map":
-                return process.elementwise(stage, graph, tables, layer, f.pe)
+                return elementwise(stage, graph, tables, layer, f.pe)
         return buffered(stage, graph, tables, layer, f.ii)
 
     def emit_epilogue(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:

@@ -6,8 +6,6 @@ Every builder returns a `func.func` of role "process" whose arguments are its in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce as folded_over
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, Turn
+from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering.folded import Folded, read_constant
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.expr.nodes import Expr, Load
@@ -367,91 +365,3 @@ def _check_finite(stage: Stage, graph: KernelGraph) -> None:
         if name not in stage.sources and not np.isfinite(graph.constant(name)).all():
             why = "its weights hold infinities or NaN, and its padding is streamed as zeros; give it finite weights"
             raise Unsupported([Refusal(stage.kernel.ops[0], why, 1, (stage.kernel.loc,))], graph.name)
-
-
-def _held(e: Emitter, nest: Sequence[Turn], n: int, dtype: str, lanes: int) -> tuple[SSAValue, list[int]] | None:
-    """The memory of what stream `n` brings once and its stage reads again, and the loops over it; None where that is
-    the word at hand."""
-    still = [m for m, turn in enumerate(nest) if not turn.moves[n] and turn.extent > 1]
-    inner = [m for m, turn in enumerate(nest) if still and m > still[0] and turn.moves[n] and turn.extent > 1]
-    if not inner:
-        return None
-    words = prod(nest[m].extent for m in inner)
-    memory = e.alloca((words, lanes), dtype, f"held{n}", reshape=(1,))
-    meets_after(memory, words)
-    return memory, inner
-
-
-def elementwise(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes: int) -> func.FuncOp:
-    """Element by element over one or more streams. What is read again is held: one word, or as many as come before
-    the first one is wanted again."""
-    k, folded = stage.kernel, Folded(stage, graph, lanes, 1)
-    words = [o.lanes(lanes, 1)[0] for o in stage.operands]
-    nest = stage.turns(lanes)
-    names = [("nf" if t.channel else "pixel") + str(n or "") for n, t in enumerate(nest)]
-    if len(nest) == 2:
-        names = ["pixel", "nf"]
-
-    def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
-        x = [
-            e.alloca((w,), graph.buffers[s].type.dtype, s, word=True) for s, w in zip(stage.sources, words, strict=True)
-        ]
-        held = [_held(e, nest, n, graph.buffers[s].type.dtype, words[n]) for n, s in enumerate(stage.sources)]
-        y = e.alloca((lanes,), k.type.dtype, "y", word=True)
-
-        def read(n: int, at: Sequence[SSAValue]) -> None:
-            store = held[n]
-            again = [i for i, turn in zip(at, nest, strict=True) if not turn.moves[n] and turn.extent > 1]
-
-            def fresh() -> None:
-                e.do(level2.StreamReadOp(args[n], x[n]))
-                if store is not None:
-                    e.loop(words[n], "l", lambda i, _: e.store(e.load(x[n], i), *place(i)), unroll=True)
-
-            def place(i: SSAValue) -> tuple[SSAValue, ...]:
-                assert store is not None
-                memory, (outer, *inner) = store
-                where = at[outer]
-                for m in inner:
-                    where = fold_index(e, where, nest[m].extent, at[m])
-                return memory, where, i
-
-            def kept() -> None:
-                e.loop(words[n], "l", lambda i, _: e.store(e.load(*place(i)), x[n], i), unroll=True)
-
-            if not again:
-                fresh()
-                return
-            first = [e.compare("eq", i, e.const(0, "index")) for i in again]
-            e.branch(folded_over(lambda a, b: e.put(arith.AndIOp(a, b)), first), fresh, kept if store else None)
-
-        def step(at: Sequence[SSAValue]) -> None:
-            for n in range(len(x)):
-                read(n, at)
-            nf, *others = [(i, turn) for i, turn in zip(at, nest, strict=True) if turn.channel]
-            place = nf[0]
-            for i, turn in others:
-                place = fold_index(e, place, turn.extent, i)
-
-            def lane(p: SSAValue, _: Any) -> None:
-                constants = read_constant(folded, k.name, [place, None, None, p], None, "")
-
-                def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
-                    for n, o in enumerate(stage.operands):
-                        if o.load == leaf:
-                            return em.load(x[n], p if words[n] > 1 else e.const(0, "index"))
-                    return constants(leaf, em, env)
-
-                e.store(e.value(k.body, Env(load=load, lookup=constants, product=stage.elsewhere)), y, p)
-
-            e.loop(lanes, "p", lane, unroll=True)
-            e.do(level2.StreamWriteOp(args[-1], y))
-
-        e.nest([(turn.extent, name) for turn, name in zip(nest, names, strict=True)], step)
-
-    ins = [
-        (f"in{n}" if len(stage.sources) > 1 else "in", graph.buffers[s].type.dtype, words[n])
-        for n, s in enumerate(stage.sources)
-    ]
-    comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {lanes} elements a cycle"
-    return process(k.name, comment, tables, layer, [*ins, ("out", k.type.dtype, lanes)], body)
