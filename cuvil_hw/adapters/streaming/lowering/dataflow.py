@@ -21,7 +21,7 @@ from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.annotations import Comment, Fifo, Name, Role, annotate
+from cuvil_hw.ir.annotations import Args, Comment, Fifo, Name, Role, annotate
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
 
@@ -309,6 +309,7 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabri
             block.add_op(level2.AxisWriteOp(stream, port_out[name], size, n.inputs[0].dtype, *ends))
     block.add_op(func.ReturnOp())
     top = func.FuncOp("top", FunctionType.from_lists([kind] * len(ports), []), Region(block))
+    annotate(top, Args(tuple(ports)))  # hints of names lose a number at their end
     annotate(top, Role("dataflow"), Comment(f"{graph.name}: {', '.join(graph.inputs)} → {', '.join(graph.outputs)}"))
     return top
 

