@@ -63,6 +63,8 @@ class Folding:
         parts += [f"multiplier={self.multiplier}"] if self.multiplier else []
         parts += [f"rescale={self.rescale}"] if self.rescale else []
         parts += [f"epilogue={self.tail}"] if self.tail else []
+        stored = [o for o in self.stage.operands if o.stored]
+        parts += [f"stored {o.buffer}={o.reorder(self.pe, self.simd).steps}" for o in stored]
         return "; ".join(parts + ([f"ii={self.ii}"] if self.ii > 1 else []))
 
 
