@@ -21,6 +21,11 @@ module cuvil_fifo #(
     localparam FEW = DEPTH <= 2 || KIND == "registers";
     localparam SHIFTS = !FEW && (KIND == "srl" || (KIND == "" && (DEPTH * WIDTH <= 1024 || DEPTH <= 32)));
     localparam BLOCK = !FEW && !SHIFTS && KIND != "lutram";
+`ifdef CUVIL_FIFO_MEMORY  // simulates shift registers as a memory, which moves nothing
+    localparam MOVES = 0;
+`else
+    localparam MOVES = FEW || SHIFTS;
+`endif
     localparam COUNTS = $clog2(DEPTH + 1);
     localparam PLACES = DEPTH > 1 ? $clog2(DEPTH) : 1;
 
@@ -43,7 +48,7 @@ module cuvil_fifo #(
     end
 
     generate
-        if (FEW || SHIFTS) begin : shifts
+        if (MOVES) begin : shifts
             // The oldest word lies at `oldest`; a new one pushes all of them on.
             logic [PLACES-1:0] oldest;
             always_ff @(posedge clk) begin

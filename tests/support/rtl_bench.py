@@ -47,7 +47,7 @@ def together(instances: Sequence[Instance], more: Mapping[str, str] | None = Non
         body.append(f"    {instance.module} #({values}) dut{n} ({', '.join(wires)});")
     text = f"module together ({', '.join(ports)});\n" + "\n".join(body) + "\nendmodule\n"
     files = {**library_files(), "together.sv": text.encode(), **{k: v.encode() for k, v in (more or {}).items()}}
-    return Module(files, "together", tuple(ins), tuple(outs), {})
+    return Module(files, "together", tuple(ins), tuple(outs), {}, ())  # FIFOs as they are synthesised
 
 
 def _value(v: int | str) -> str:

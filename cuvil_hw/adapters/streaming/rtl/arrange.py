@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cuvil_hw.adapters.streaming.rtl.graph import Graph, Signal
 
 Parts = Mapping[Signal, int]
+FACTORS = (25, 18)  # bits of the factors of a multiplier block, with their signs
 
 
 def reachable(roots: Iterable[Signal], after: Mapping[Signal, Signal]) -> list[Signal]:
@@ -96,11 +97,32 @@ def arrange(graph: Graph, roots: Iterable[Signal], after: Mapping[Signal, Signal
             continue
         if node.op == "sum":
             made[node] = _tree(graph, node, inner, made, part)
+        elif node.op == "mul":
+            made[node] = product(graph, made[node.args[0]], made[node.args[1]], node.data)
         elif any(made[a] is not a for a in node.args):
             made[node] = _again(graph, node, tuple(made[a] for a in node.args))
         else:
             made[node] = node
     return made
+
+
+def product(graph: Graph, a: Signal, b: Signal, data: object) -> Signal:
+    """A product of what one multiplier takes, or the sum of such parts. One with few additions stays as it is."""
+    wide, other = (a, b) if _factor(a) >= _factor(b) else (b, a)
+    few = any(n.bits <= 2 or (n.value is not None and abs(n.value).bit_count() <= 4) for n in (a, b))
+    if few or (_factor(wide) <= FACTORS[0] and _factor(other) <= FACTORS[1]):
+        return graph.mul(a, b, data)
+    if FACTORS[1] < _factor(other) and _factor(wide) <= FACTORS[0]:
+        wide, other = other, wide
+    low = FACTORS[1] - 1
+    below = product(graph, graph.wrap(wide, low, False), other, data)
+    above = product(graph, graph.shift_right(wide, graph.const(low)), other, data)
+    return graph.add(graph.mul(above, graph.const(1 << low)), below)
+
+
+def _factor(signal: Signal) -> int:
+    """Bits, with a sign."""
+    return signal.bits + (not signal.signed)
 
 
 def _again(graph: Graph, node: Signal, args: tuple[Signal, ...]) -> Signal:

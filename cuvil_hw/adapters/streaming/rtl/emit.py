@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from cuvil_hw.adapters.streaming.rtl.circuit import Tables, circuit
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
+from cuvil_hw.adapters.streaming.rtl.depths import depths
 from cuvil_hw.adapters.streaming.rtl.pipeline import Staged, pipeline
 from cuvil_hw.adapters.streaming.rtl.scalars import NotHardware, width
 from cuvil_hw.adapters.streaming.rtl.step import step
@@ -18,7 +19,6 @@ from cuvil_hw.adapters.streaming.rtl.top import join
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.annotations import Comment, ElementType, Handle, Role, text_of
 from cuvil_hw.ir.legal import functions
-from cuvil_hw.ir.level2 import StreamOp
 from cuvil_hw.render.c.names import Names
 from cuvil_hw.render.verilog.keywords import KEYWORDS
 from cuvil_hw.render.verilog.printer import text_of as verilog
@@ -50,8 +50,8 @@ def hardware(
         plans[plan.step.name] = plan
         if comment := text_of(f, Comment):
             made[f.sym_name.data].attributes["comment"] = StringAttr(comment)
-    depths = {op: op.depth.value.data for op in top.body.block.ops if isinstance(op, StreamOp)}
-    whole = join(top, f"{name}_top", made, {f.sym_name.data: f for f in processes}, depths)
+    room = depths(top, {f.sym_name.data: plans[made[f.sym_name.data].sym_name.data] for f in processes})
+    whole = join(top, f"{name}_top", made, {f.sym_name.data: f for f in processes}, room)
     whole.attributes["comment"] = StringAttr(text_of(top, Comment))
     return ModuleOp([*made.values(), whole]), files, plans
 

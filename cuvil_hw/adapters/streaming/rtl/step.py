@@ -61,11 +61,12 @@ class Ram:
 @dataclass
 class Step:
     """`reads`: whether a step reads a word; `writes`: whether it writes one, and its lanes. `ii`: cycles from one step
-    to the next, at least; `column`: what a lane of a table holds, word by word."""
+    to the next, at least; `steps`: of a sample; `column`: what a lane of a table holds, word by word."""
 
     name: str
     graph: Graph
     ii: int
+    steps: int
     reads: dict[WordPort, Signal]
     writes: dict[WordPort, tuple[Signal, list[Signal]]]
     registers: list[Kept]
@@ -113,6 +114,7 @@ class _Walk:
         self.writes: dict[WordPort, list[tuple[Path, list[Signal]]]] = {}
         self.counters: list[Kept] = []
         self.started = False
+        self.steps = 1
 
     # -- control -------------------------------------------------------------------------------------------------------
 
@@ -130,6 +132,7 @@ class _Walk:
         carry, made = graph.const(1), []
         for n, each in reversed(list(enumerate(loops))):
             low, trips, by = self._bounds(each)
+            self.steps *= trips
             name = notes.text_of(each, notes.Name) or f"i{n}"
             now = graph.leaf(0, max(trips - 1, 0), ("state", name, n)) if trips > 1 else graph.const(0)
             last = graph.equal(now, graph.const(max(trips - 1, 0)))
@@ -376,7 +379,7 @@ class _Walk:
             assert bits is not None
             label = "_".join([memory, *map(str, lane)])
             registers.append(Kept(label, now, graph.wrap(after, bits), self.first.get((memory, lane))))
-        return Step(name, graph, ii, reads, writes, registers, list(self.rams.values()), self.column)
+        return Step(name, graph, ii, self.steps, reads, writes, registers, list(self.rams.values()), self.column)
 
 
 def _apart(op: memref.AllocaOp | memref.GetGlobalOp) -> tuple[int, ...]:

@@ -54,13 +54,15 @@ class Wires:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of some SystemVerilog files, with a clock `clk` and a reset `rst`. `parameters`: of the module."""
+    """A module of some SystemVerilog files, with a clock `clk` and a reset `rst`. `parameters`: of the module;
+    `defines`: macros that are set."""
 
     files: Mapping[str, bytes]
     top: str
     inputs: tuple[Wires, ...]
     outputs: tuple[Wires, ...]
     parameters: Mapping[str, int | str]
+    defines: tuple[str, ...] = ("CUVIL_FIFO_MEMORY",)
 
 
 def library_files() -> dict[str, bytes]:
@@ -110,6 +112,7 @@ def build(module: Module, trace: str = "") -> Path:
     flags = (*_CFLAGS, *((f"-DCUVIL_RTL_{trace[1:].upper()}",) if trace else ()))
     verilate = (
         command, *_FLAGS, *TRACES[trace], "--Mdir", "made", "--prefix", "Vdesign", "--top-module", module.top,
+        *(f"-D{name}" for name in module.defines),
         *(f"-G{name}={_literal(value)}" for name, value in module.parameters.items()), "-CFLAGS", " ".join(flags),
         *(f"rtl/{name}" for name in module.files if name.endswith((".sv", ".v"))),
     )  # fmt: skip
