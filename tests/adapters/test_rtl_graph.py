@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import IndexType, IntegerType, i1
 from xdsl.dialects import test as dialect
+from xdsl.dialects.builtin import IndexType, IntegerType, i1
 from xdsl.ir import Attribute, Operation
 
 from cuvil_hw.adapters.streaming.rtl.arrange import arrange, cycles
@@ -71,7 +71,7 @@ def cases() -> dict[str, list[Operation]]:
     for bits in WIDTHS:
         kind = IntegerType(bits)
         for op in two:
-            if bits > 1 or "shr" not in op.name and "shl" not in op.name:
+            if bits > 1 or ("shr" not in op.name and "shl" not in op.name):
                 found.setdefault(op.name, []).append(op(*(o.results[0] for o in operands(kind, kind))))
         for rule in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"):
             a, b = (o.results[0] for o in operands(kind, kind))
