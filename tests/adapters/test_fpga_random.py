@@ -130,7 +130,7 @@ def test_the_generator_meets_every_kind_of_stage() -> None:
             kinds[stage.kind] = kinds.get(stage.kind, 0) + 1
             windows += stage.kind in ("dense", "depthwise") and stage.reordered
         ports += len(graph.outputs) > len(graph.inputs)
-    assert set(kinds) == {"dense", "depthwise", "map", "buffered"}
+    assert set(kinds) == {"dense", "depthwise", "map", "moved", "buffered"}
     assert min(kinds.values()) >= 5
     assert windows >= 10
     assert ports >= 3

@@ -28,7 +28,7 @@ def stages(build: Build, shape: tuple[int, ...], dtype: str = "i8") -> list[Stag
     """Stages of a program with one input."""
     builder = Builder([("x0", TensorType(shape, dtype))])
     graph = graph_of(builder.finish([("y0", build(builder, builder.input(0)))]), narrow=False)
-    return [classify(k) for k in graph.kernels]
+    return [classify(k, constants=graph.constants) for k in graph.kernels]
 
 
 def only(build: Build, shape: tuple[int, ...], dtype: str = "i8") -> Stage:
@@ -169,25 +169,32 @@ def test_parameters_of_any_dimensions_stream() -> None:
     assert (everywhere.kind, everywhere.channels_out, everywhere.pixels) == ("map", 48, 1)
 
 
-def test_a_rescale_along_a_row_streams_rows_last() -> None:
+def test_constants_may_follow_one_iterator_beside_the_channel() -> None:
     many = tuple(range(1, 5))
     row = only(lambda b, x: b.op(ops.Rescale(many, (4,), "i8", axis=3), x), (1, 3, 4, 4))
-    assert (row.kind, row.order) == ("map", (0, 1, 2, 3))
+    assert (row.kind, [it.extent for it in row.rows], row.plain) == ("moved", [4], False)
     assert only(lambda b, x: b.op(ops.Rescale(many[:3], (4,), "i8"), x), (1, 3, 4, 4)).kind == "map"
 
 
 @pytest.mark.parametrize(
-    "build",
+    ("build", "order"),
     [
-        lambda b, x: b.op(ops.Pad((0, 0, 1, 0, 0, 0, 0, 1)), x),
-        lambda b, x: b.op(ops.Concat(1), x, x),
-        lambda b, x: b.op(ops.ArgMax(1), x),
-        lambda b, x: b.op(ops.Rank(1), x),
+        (lambda b, x: b.op(ops.Pad((0, 0, 1, 0, 0, 0, 0, 1)), x), [None]),
+        (lambda b, x: b.op(ops.Concat(1), x, x), [None, None]),
+        (lambda b, x: b.op(ops.Concat(2), x, x), [None, None]),
+        (lambda b, x: b.op(ops.Gather(2), x, b.const(np.array([2, 0]))), [[*range(12, 18), *range(6)]]),
     ],
-    ids=["pad", "concat", "argmax", "rank"],
-)
-def test_what_leaves_raster_order_is_buffered(build: Build) -> None:
-    assert {s.kind for s in stages(build, (1, 2, 3, 3))} == {"buffered"}
+    ids=["pad", "channels", "rows", "gather"],
+)  # fmt: skip
+def test_what_lies_elsewhere_is_moved(build: Build, order: list[list[int] | None]) -> None:
+    stage = only(build, (1, 2, 3, 3))
+    assert (stage.kind, stage.plain) == ("moved", False)
+    assert [None if m.access is None else m.access.elements.tolist() for m in stage.moves] == order
+
+
+@pytest.mark.parametrize("op", [ops.ArgMax(1), ops.Rank(1)], ids=["argmax", "rank"])
+def test_what_no_table_says_is_buffered(op: ops.Op) -> None:
+    assert {s.kind for s in stages(lambda b, x: b.op(op, x), (1, 2, 3, 3))} == {"buffered"}
 
 
 def test_a_transpose_renames_the_dimensions_of_a_stream() -> None:

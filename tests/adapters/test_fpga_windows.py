@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cuvil_hw.adapters.streaming.analysis.ring import DISTANCE, Ring
+from cuvil_hw.adapters.streaming.analysis.pace import DISTANCE
+from cuvil_hw.adapters.streaming.analysis.ring import Ring
 from cuvil_hw.adapters.streaming.analysis.stage import WindowDim
 
 

@@ -12,10 +12,13 @@ from dataclasses import replace
 from math import prod
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.moved import moved
 from cuvil_hw.adapters.streaming.analysis.operand import Loop, Operand, Order, operand
+from cuvil_hw.adapters.streaming.analysis.positions import Array, by_position
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State, affine, const
+from cuvil_hw.contract.constants import ConstantStore
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, const
 from cuvil_hw.expr.traverse import rewrite, walk
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.types import TensorType
@@ -25,35 +28,64 @@ MOST_ROWS = 16  # whose sums take turns
 
 
 def classify(
-    kernel: Kernel, ranges: Mapping[str, tuple[int, int]] | None = None, orders: Orders | None = None
+    kernel: Kernel,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    orders: Orders | None = None,
+    constants: ConstantStore | None = None,
 ) -> Stage:
     """The streaming form of a kernel; "buffered" when it has none. `ranges`: as of a Stage; `orders`: in which the
-    dimensions of its sources stream, channels last where nothing is said."""
+    dimensions of its sources stream, channels last where nothing is said; `constants`: the values of those that it
+    reads, which may say where elements lie."""
     known = {s: (orders or {}).get(s, physical(kernel.operand(s).type.rank)) for s in kernel.sources}
-    stage = _classified(kernel, known)
+    values = {
+        b.name: constants[b.digest].reshape(b.type.shape)
+        for b in kernel.operands
+        if constants is not None and b.role == "const" and dtypes.is_int(b.type.dtype)
+    }
+    stage = _classified(kernel, known, values)
     return replace(stage, ranges=ranges or {}, given=tuple(known[s] for s in stage.sources))
 
 
-def _classified(kernel: Kernel, orders: Orders) -> Stage:
+def _classified(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> Stage:
     sources = kernel.sources
     last = physical(kernel.type.rank)
     lanes = (kernel.iterators[last[-1]],) if last else ()
     buffered = Stage(kernel, "buffered", sources, 1, prod(i.extent for i in lanes), order=last, lanes=lanes)
     if kernel.type.size == 0 or not sources or any(kernel.operand(s).type.size == 0 for s in sources):
         return buffered
-    if any(_by_data(load) for load in kernel.loads()):
-        return buffered
-    ways = _mapped(kernel, orders) if kernel.reduce is None else _reduced(kernel, orders)
-    return next(ways, buffered)
+    if any(not by_position(i, sources) for load in kernel.loads() for i in load.index):
+        return buffered  # a place computed from what streams in
+    if kernel.reduce is not None:
+        return next(_reduced(kernel, orders), buffered)
+    ways = list(_mapped(kernel, orders))
+    lean = [s for s in ways if not _wasteful(s)]
+    other = _moved(kernel, orders, constants)
+    direct = [other] if other is not None and all(m.access is None for m in other.moves) else []
+    stored = any(o.stored for s in lean[:1] for o in s.operands)
+    first = [*direct, *lean] if stored else [*lean, *direct]
+    return next(iter([*first, *([other] if other is not None else []), *ways]), buffered)
+
+
+def _moved(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> Stage | None:
+    """Element by element, of elements that lie elsewhere, in the order of the first source where that has the same
+    dimensions."""
+    rank = kernel.type.rank
+    first = next(iter(orders.values()))
+    order = first if len(first) == rank else physical(rank)
+    found = moved(kernel, orders, constants, order)
+    if found is None or not order:
+        return None
+    lanes = (kernel.iterators[order[-1]],)
+    c = lanes[0].extent
+    streams = tuple(m.load.buffer for m in found.moves)
+    return Stage(
+        replace(kernel, body=found.body), "moved", streams, c, c, order=order, lanes=lanes, moves=found.moves,
+        rows=found.rows,
+    )  # fmt: skip
 
 
 def _others(*orders: Order) -> Iterator[Order]:
     return iter(dict.fromkeys(orders))
-
-
-def _by_data(load: Load) -> bool:
-    """Whether the place is computed from what streams in, so that neither a window nor a fold of constants says it."""
-    return any(isinstance(n, Load | Reduce | State) for i in load.index for n in walk(i))
 
 
 def _only(e: Expr, sources: Sequence[str], *allowed: Iter) -> bool:
@@ -101,7 +133,6 @@ def _mapped(kernel: Kernel, orders: Orders) -> Iterator[Stage]:
     if _uses_position(kernel.body):
         return
     first = max(loads, key=lambda e: len(_parallel(e)))
-    wasteful = []
     for order in _out_orders(kernel, first, orders[first.buffer]):
         nest = [kernel.iterators[d] for d in order]
         constant = [i for i in nest if not _only(kernel.body, tuple(orders), *(n for n in nest if n != i))]
@@ -112,12 +143,13 @@ def _mapped(kernel: Kernel, orders: Orders) -> Iterator[Stage]:
         if len(operands) == len(loads):
             c = prod(i.extent for i in inner)
             sources = tuple(o.buffer for o in operands)
-            stage = Stage(kernel, "map", sources, c, c, order=order, lanes=tuple(inner), operands=operands)
-            if len(inner) == 1 or all(i in constant or i.extent == 1 for i in inner):
-                yield stage
-            else:  # its constants would have to be stored many times
-                wasteful.append(stage)
-    yield from wasteful
+            yield Stage(kernel, "map", sources, c, c, order=order, lanes=tuple(inner), operands=operands)
+
+
+def _wasteful(stage: Stage) -> bool:
+    """Whether constants of an elementwise stage would have to be stored many times."""
+    long, sources = [i for i in stage.lanes if i.extent > 1], stage.sources
+    return len(long) > 1 and any(_only(stage.kernel.body, sources, *(n for n in long if n != i)) for i in long)
 
 
 def _parallel(e: Expr) -> set[Iter]:

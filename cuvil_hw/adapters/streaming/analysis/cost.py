@@ -14,6 +14,7 @@ from math import ceil, log2, prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
+from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, SharedFactor, narrowest, stored
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
@@ -191,8 +192,8 @@ def cycles(folding: Folding) -> int:
     pipeline of stages)."""
     stage, lanes_in = folding.stage, folding.lanes[0]
     main = max(steps(folding), *(o.cycles(folding.pe, folding.simd) for o in stage.operands), 0)
-    if stage.kind in ("buffered", "map"):
-        return main
+    if stage.kind in ("buffered", "map", "moved"):
+        return max([main, *(w.schedule.steps for w in folding.feeds if w is not None)])
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:
         return main if stage.operands else max(main, source)
@@ -209,7 +210,7 @@ def steps(folding: Folding) -> int:
         each = prod(i.extent for i in stage.kernel.reduction_iters)
         return (sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * each) * ii
     fold_out = stage.channels_out // folding.pe
-    if stage.kind == "map":
+    if stage.kind in ("map", "moved"):
         return stage.pixels * fold_out
     return stage.pixels * fold_out * folding.between * ii
 
@@ -234,11 +235,15 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
             _tail(use, folding, fabric)
     for walked in stage.operands:
         _feed(use, walked, folding, fabric, bits(k.operand(walked.buffer).type.dtype))
+    for move, words in zip(stage.moves, folding.feeds, strict=False):
+        if words is not None:
+            _words(use, words, fabric, bits(move.load.dtype))
     if stage.kind == "map":
         _held(use, folding, fabric)
     _arithmetic(use, folding, stage.epilogue, fabric, lanes_out)
     pe, outside = folding.pe, {n for n in stage.epilogue if isinstance(n, Load | Lookup)}
     steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
+    steps = 0 if stage.kind == "moved" else steps  # each table counts its own
     for lanes, tables in (
         (lanes_out, [t for t in stage.parameters if t.leaf in outside]),
         (pe, [t for t in stage.parameters if t.leaf not in outside]),
@@ -262,6 +267,17 @@ def _feed(use: Use, walked: Operand, folding: Folding, fabric: Fabric, width: in
         use.lut += 100 + 8 * address + wide * width + logic.counter(plan.given)
         use.ff += 100 + 6 * address + 2 * wide * width
         use.add(fifo_use(fabric, plan.words, lanes * width))
+
+
+def _words(use: Use, words: Words, fabric: Fabric, width: int) -> None:
+    """A process that brings words into another order: its memories, sums of places, multiplexers where lanes move."""
+    for depth, wide in words.memories(width):
+        memory(use, fabric, depth, wide)
+    adders = logic.adder(ceil(log2(max(words.total, 2)))) * (words.terms + 2)
+    use.lut += 140 + adders + sum(map(logic.counter, words.extents))
+    use.lut += words.lanes[1] * logic.multiplexer(len(words.ways), width)
+    use.ff += 120 + adders + sum(words.lanes) * width
+    use.add(fifo_use(fabric, words.schedule.lead, words.lanes[0] * width))
 
 
 def _held(use: Use, folding: Folding, fabric: Fabric) -> None:

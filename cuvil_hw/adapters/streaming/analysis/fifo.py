@@ -96,7 +96,7 @@ def depths(
                 continue
             need = needs[p, e.name]()
             for fork, counts in origin[e.name].items():
-                here = counts[np.maximum(need, 1) - 1]
+                here = _after(counts, need)
                 arriving[fork] = np.maximum(arriving[fork], here) if fork in arriving else here
         if len(into[p]) > 1:
             _widen(p, into[p], needs, origin, arriving, result)
@@ -117,6 +117,13 @@ def depths(
     return result
 
 
+def _after(counts: Counts, need: Counts) -> Counts:
+    """Words out of a fork before so many words of an edge have come; none for none."""
+    found: Counts = counts[np.maximum(need, 1) - 1]
+    found[need < 1] = 0
+    return found
+
+
 def _widen(
     p: str, ins: Sequence[Edge], needs: Mapping[tuple[str, str], Callable[[], Counts]],
     origin: Mapping[str, Mapping[str, Counts]], arriving: Mapping[str, Counts], result: dict[str, int],
@@ -128,7 +135,7 @@ def _widen(
             if sum(fork in origin[o.name] for o in ins) < 2:
                 continue
             sent = arriving[fork]  # words out of the fork when the join makes its k-th step
-            early = counts[np.maximum(taken, 1) - 1] < sent  # steps for which another branch decides
+            early = _after(counts, taken) < sent  # steps for which another branch decides
             waiting = np.searchsorted(counts, sent, side="right") - taken
             most = int(waiting[early].max(initial=0))
             result[e.name] = max(result[e.name], most + SLACK_WORDS) if early.any() else result[e.name]

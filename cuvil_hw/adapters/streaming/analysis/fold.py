@@ -8,7 +8,9 @@ from itertools import product
 from math import ceil
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
+from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
 
 MAX_WORD_BITS = 4096  # of a stream, which tools keep as one number
@@ -34,9 +36,18 @@ class Folding:
         """Elements a word on the input and on the output side."""
         return (self.simd if self.stage.kind == "dense" else self.pe), self.tail or self.pe
 
+    @property
+    def feeds(self) -> tuple[Words | None, ...]:
+        """For each source of a "moved" stage, what a process in front of it brings into order; None where none is
+        needed."""
+        return feeds(self.stage, self.pe) or ()
+
     def reads(self, n: int) -> tuple[int, int]:
         """Elements of a word that the stage reads of its source number `n`, and of one that the source's stream
         brings."""
+        if self.stage.moves:
+            feed = self.feeds[n]
+            return (self.pe, self.pe) if feed is None else feed.lanes[::-1]
         if not self.stage.operands:
             return self.lanes[0], self.lanes[0]
         return self.stage.operands[n].lanes(self.pe, self.simd)
@@ -82,8 +93,8 @@ def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Foldin
     for pe in lane_chain(stage.lanes[-1].extent if stage.lanes else stage.channels_out):
         if pe * width_out > MAX_WORD_BITS:
             continue
-        if stage.kind == "map":
-            if _fits(stage, pe, 1):
+        if stage.kind in ("map", "moved"):
+            if _fits(stage, pe, 1) and feeds(stage, pe) is not None:
                 yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
@@ -101,6 +112,29 @@ def _fits(stage: Stage, pe: int, simd: int) -> bool:
         o.fits(pe, simd) and o.lanes(pe, simd)[0] * _bits(stage.kernel.operand(o.buffer).type.dtype) <= MAX_WORD_BITS
         for o in stage.operands
     )
+
+
+def feeds(stage: Stage, lanes: int) -> tuple[Words | None, ...] | None:
+    """What brings the elements of each source into the order of a "moved" stage that takes `lanes` at a time, None for
+    one that comes in it; None where a source can't be brought."""
+    found: list[Words | None] = []
+    for move, order in zip(stage.moves, stage.given, strict=False):
+        if not lanes_agree(move, stage.lanes[-1], lanes):
+            return None
+        shape = stage.kernel.operand(move.load.buffer).type.shape
+        legal = lane_chain(shape[order[-1]] if order else 1)
+        if move.access is None:
+            if lanes not in legal:
+                return None
+            found.append(None)
+            continue
+        width = _bits(move.load.dtype)
+        words = (move.access.words(n, lanes) for n in legal if n * width <= MAX_WORD_BITS)
+        first = next((w for w in words if w is not None), None)
+        if first is None:
+            return None
+        found.append(first)
+    return tuple(found)
 
 
 def _bits(dtype: str) -> int:

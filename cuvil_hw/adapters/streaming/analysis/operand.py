@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from cuvil_hw.adapters.streaming.analysis.pace import DISTANCE
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, affine
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.types import TensorType
@@ -22,7 +23,6 @@ from cuvil_hw.types import TensorType
 Order = tuple[int, ...]
 Digits = tuple[tuple[int, int], ...]
 MOST_PLACES = 1 << 22  # of a load whose index isn't affine: beyond, its walk isn't looked for
-DISTANCE = 4  # steps between the store of a word and its first load, as in ring.py
 Counts = npt.NDArray[np.int64]
 
 

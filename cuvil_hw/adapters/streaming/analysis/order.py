@@ -36,7 +36,7 @@ def _followed(graph: KernelGraph, inputs: Mapping[str, Order]) -> tuple[tuple[in
     orders = dict(inputs)
     buffered = stored = 0
     for kernel in graph.kernels:
-        stage = classify(kernel, None, orders)
+        stage = classify(kernel, None, orders, graph.constants)
         orders[kernel.output] = stage.order
         buffered += stage.kind == "buffered"
         stored += _stored(stage)

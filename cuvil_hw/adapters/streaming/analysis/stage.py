@@ -18,6 +18,7 @@ from cuvil_hw.adapters.streaming.analysis.exact import (
     products,
     shared_factor,
 )
+from cuvil_hw.adapters.streaming.analysis.moved import Move
 from cuvil_hw.adapters.streaming.analysis.operand import Operand, Order
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.analysis.tables import Table, tables
@@ -94,14 +95,15 @@ class Stage:
     """A kernel with its streaming form.
 
     `kind`: "dense" (every output channel reads every input channel: conv, linear), "depthwise" (channel by channel:
-    depthwise conv, pools), "map" (element by element) or "buffered". `sources`: the buffer behind each stream that it
-    reads; `order`: dimensions of the output as they stream, outermost first; `given`: likewise of each source;
-    `lanes`: the iterators of the output along which its channels lie, the innermost last; `operands`: how the streams
-    are read, unless they are windows or buffers; the second one of a dense stage brings its weights. `dims`: the
-    window, outermost first; `taps`: reduction iterators in reading order, channel last for "dense"; `pad_value`: what
-    cells outside hold; `term`: the update of the state by one element; `ranges`: least and largest element of each
-    constant that is known; `multiplier`, `rescale`: what computes the products of the term and all others, once
-    chosen.
+    depthwise conv, pools), "map" (element by element), "moved" (the same of elements from elsewhere) or "buffered".
+    `sources`: the buffer behind each stream that it reads; `order`: dimensions of the output as they stream,
+    outermost first; `given`: likewise of each source; `lanes`: the iterators of the output along which its channels
+    lie, the innermost last; `operands`: how the streams are read, unless they are windows or buffers; `moves`:
+    likewise of a "moved" stage, which is elementwise, too, with `rows`, the iterators beside the channel that index
+    its constants; the second one of a dense stage brings its weights. `dims`: the window, outermost first; `taps`:
+    reduction iterators in reading order, channel last for "dense"; `pad_value`: what cells outside hold; `term`:
+    the update of the state by one element; `ranges`: least and largest element of each constant that is known;
+    `multiplier`, `rescale`: what computes the products of the term and all others, once chosen.
     """
 
     kernel: Kernel
@@ -117,6 +119,8 @@ class Stage:
     order: Order = ()
     lanes: tuple[Iter, ...] = ()
     operands: tuple[Operand, ...] = ()
+    moves: tuple[Move, ...] = ()
+    rows: tuple[Iter, ...] = ()
     given: tuple[Order, ...] = ()
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     multiplier: str = ""
@@ -138,6 +142,8 @@ class Stage:
     def loops(self) -> tuple[list[Iter], ...]:
         """The iterators behind each axis of a table: fold of outputs, fold of inputs, input lane, output lane."""
         lanes = [self.channel] if self.channel is not None else []
+        if self.kind == "moved":
+            return list(self.lanes), list(self.rows), lanes, list(self.lanes)
         return list(self.lanes), [i for i in (*self.taps, self.channel) if i is not None], lanes, list(self.lanes)
 
     @cached_property
@@ -187,7 +193,7 @@ class Stage:
     @property
     def plain(self) -> bool:
         """Whether every stream that it reads is a tensor, in its order."""
-        return all(o.plain for o in self.operands)
+        return self.kind != "moved" and all(o.plain for o in self.operands)
 
     def sweeps(self, pe: int) -> tuple[Sweep, ...]:
         """The loops of an elementwise stage that makes `pe` elements a step, outermost first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from cuvil_hw.adapters.streaming.analysis.exact import Ranges, stored
 from cuvil_hw.expr.nodes import Expr, Iter, Load, Lookup, Reduce, State
@@ -14,21 +15,22 @@ from cuvil_hw.expr.traverse import walk
 class Table:
     """What one access to constants reads. `dtype`: of the stored elements; `axes`: those of four (fold of outputs, fold
     of inputs, input lane, output lane) that it depends on; `by_data`: indexed by what streams in, so that each lane
-    reads a place of its own."""
+    reads a place of its own; `inner`: steps over what it depends on of the second axis."""
 
     leaf: Load | Lookup
     dtype: str
     axes: tuple[int, ...]
     by_data: bool = False
+    inner: int = 1
 
     def shape(self, pe: int, simd: int, folds: tuple[int, int]) -> tuple[int, int]:
-        """(words, elements a word). `folds`: steps over the outputs and over the inputs."""
+        """(words, elements a word). `folds`: steps over the outputs and over the inputs, 0 for those of the table."""
         if self.by_data:
             assert isinstance(self.leaf, Lookup)
             return len(self.leaf.values), 1
         words = elements = 1
         for axis in self.axes:
-            words *= folds[axis] if axis < 2 else 1
+            words *= folds[axis] or self.inner if axis < 2 else 1
             elements *= (simd, pe)[axis - 2] if axis >= 2 else 1
         return words, elements
 
@@ -43,7 +45,8 @@ def tables(
         if isinstance(n, Lookup) and indexed_by_data(n):
             found[n] = Table(n, stored(n, ranges), (), True)
         elif isinstance(n, Lookup) or (isinstance(n, Load) and n.buffer not in sources):
-            found[n] = Table(n, stored(n, ranges), kept(n, loops))
+            inner = prod(it.extent for it in iterators(n) & set(loops[1]))
+            found[n] = Table(n, stored(n, ranges), kept(n, loops), inner=inner)
     return tuple(found.values())
 
 

@@ -14,9 +14,11 @@ from xdsl.ir import Block, Region, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
+from cuvil_hw.adapters.streaming.analysis.moved import taken
 from cuvil_hw.adapters.streaming.analysis.operand import part_needs
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.lowering import process, reordering, storage
+from cuvil_hw.adapters.streaming.lowering.feed import feed
 from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError
@@ -142,6 +144,14 @@ def _feed(net: Network, form: Process, n: int) -> Link:
     f, name = form.folding, form.folding.stage.kernel.name
     stage, (_, lanes) = f.stage, f.reads(n)
     have = _take(net, stage.sources[n], lanes, f"{name}{n or ''}")
+    words = f.feeds[n] if stage.moves else None
+    if words is not None:
+        brought = Link(f"{name}_feed{n}", have.dtype, words.lanes[1], words.given)
+        build_feed = lambda: feed(brought.name, words, have.dtype, net.tables)  # noqa: E731
+        needs_feed = lambda _: words.read_by()  # noqa: E731
+        s = words.schedule
+        net.nodes.append(Node(brought.name, (have,), (brought,), build_feed, needs_feed, s.steps, s.lead, smooth=True))
+        return brought
     if not stage.operands:
         return have
     walked = stage.operands[n]
@@ -208,6 +218,9 @@ def _place(net: Network, form: Process, layer: int) -> None:
             burst = fold_out - fold_out * tail // pe if tail else 0
         case "map":
             needs = lambda e: fifo.held_needs(s.sweeps(pe), [i is e for i in ins].index(True))  # noqa: E731
+        case "moved":
+            nest = [k.iterators[d] for d in s.order]
+            needs = lambda e: taken(s.moves[[i is e for i in ins].index(True)], nest, pe)  # noqa: E731
         case _:
             needs = lambda e: fifo.all_needs(e.words, out.words)  # noqa: E731
     build = lambda: form.emit(graph, tables, layer)  # noqa: E731

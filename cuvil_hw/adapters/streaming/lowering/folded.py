@@ -43,6 +43,8 @@ class Folded:
         for tap, digit in zip(stage.taps, digits, strict=True):
             if tap is not None:
                 self.grids[tap] = digit.reshape(1, -1, 1, 1)
+        for row in stage.rows:
+            self.grids[row] = np.arange(row.extent).reshape(1, -1, 1, 1)
         if stage.channel is not None:
             fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
             self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
@@ -54,7 +56,7 @@ class Folded:
         if kept[-2:] == (2, 3) and not self.outputs_inside:
             array = array.swapaxes(-1, -2)
         if kept[:2] == (0, 1):
-            array = array.reshape(self.nf * self.sf, *array.shape[2:])
+            array = array.reshape(-1, *array.shape[2:])
         return array, kept
 
 

@@ -15,6 +15,7 @@ from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.adapters.streaming.lowering.elementwise import elementwise
+from cuvil_hw.adapters.streaming.lowering.moving import moving
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.lower.emit import Tables
@@ -52,6 +53,8 @@ class Process:
                 return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii, f.tail > 0)
             case "map":
                 return elementwise(stage, graph, tables, layer, f.pe)
+            case "moved":
+                return moving(stage, graph, tables, layer, f.pe)
         return buffered(stage, graph, tables, layer, f.ii)
 
     def emit_epilogue(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
@@ -65,7 +68,7 @@ def processes(
     """All that a kernel may become. The constants' values say which widths are exact; `orders`: in which its tensors
     stream."""
     ranges = exact.ranges_of(kernel, constants)
-    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges, orders)
+    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges, orders, constants)
     if orders is not None and stage.order != orders[kernel.output]:
         raise CuvilError(f"{kernel.name} streams {stage.order}, not {orders[kernel.output]}")
     pairs = stage.pair is not None and fabric.holds_pair(stage.pair)

@@ -11,7 +11,8 @@ from typing import Any
 from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.streaming.analysis.operand import DISTANCE, Level, Reorder
+from cuvil_hw.adapters.streaming.analysis.operand import Level, Reorder
+from cuvil_hw.adapters.streaming.analysis.pace import DISTANCE
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
 from cuvil_hw.ir import level2

@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cuvil_hw.adapters.streaming.analysis.positions import Array, evaluate
 from cuvil_hw.adapters.streaming.analysis.tables import iterators
 from cuvil_hw.adapters.streaming.analysis.tables import kept as kept_axes
-from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup
+from cuvil_hw.expr.nodes import Iter, Load, Lookup
 from cuvil_hw.schedule.kernel import KernelGraph
-
-Array = npt.NDArray[Any]
-
-
-def evaluate_index(e: Expr, values: Mapping[Iter, Array]) -> Array:
-    """An index expression over whole grids of iterator values."""
-    match e:
-        case Const():
-            return np.asarray(int(e.value))
-        case Iter():
-            if e not in values:
-                raise CuvilError(f"iterator {e.name} has no values here")
-            return values[e]
-        case Apply(dtype="index", args=(a, b)):
-            x, y = evaluate_index(a, values), evaluate_index(b, values)
-            match e.op:
-                case "add":
-                    return np.asarray(x + y)
-                case "mul":
-                    return np.asarray(x * y)
-                case "floordiv":
-                    return np.asarray(x // y)
-                case "mod":
-                    return np.asarray(x % y)
-                case "min":
-                    return np.minimum(x, y)
-                case "max":
-                    return np.maximum(x, y)
-    raise CuvilError(f"not an index expression: {e}")
 
 
 def gather(
@@ -56,9 +25,9 @@ def gather(
     values = {it: grids[it] for it in used}
     if isinstance(e, Load):
         data = graph.constant(e.buffer).reshape(graph.buffers[e.buffer].type.shape)
-        table = data[tuple(evaluate_index(i, values) for i in e.index)]
+        table = data[tuple(evaluate(i, values, {}) for i in e.index)]
     else:
-        table = np.asarray(e.values)[evaluate_index(e.index, values)]
+        table = np.asarray(e.values)[evaluate(e.index, values, {})]
     rank = len(axes)
     full = np.broadcast_to(table, np.broadcast_shapes(table.shape, *[grids[it].shape for it in used], (1,) * rank))
     return full.squeeze(axis=tuple(n for n in range(rank) if n not in kept)) if full.ndim else full, kept

@@ -1,6 +1,6 @@
 """The sliding-window generator: a ring of rows on chip turns a raster stream into windows, one word a step.
 
-One flat loop. Which steps read a word and which give one is fixed (analysis/ring.py), so that the order of reads and
+One flat loop. Which steps read a word and which give one is fixed (analysis/pace.py), so that the order of reads and
 writes is the same whoever waits for whom.
 """
 
@@ -11,7 +11,8 @@ from typing import Any
 from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.streaming.analysis.ring import DISTANCE, Schedule, ring
+from cuvil_hw.adapters.streaming.analysis.pace import DISTANCE, Schedule
+from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
@@ -88,7 +89,7 @@ def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> f
 
         def step(t: SSAValue, _: Any) -> None:
             lookup()
-            reads, gives = _turns(e, t, beat, plan)
+            reads, gives = turns(e, t, beat, plan)
             e.branch(reads, read)
             e.branch(gives, give)
             if wraps:
@@ -120,7 +121,7 @@ def outside(e: Emitter, at: SSAValue, d: WindowDim) -> list[SSAValue]:
     return checks
 
 
-def _turns(e: Emitter, t: SSAValue, beat: Register, plan: Schedule) -> tuple[SSAValue, SSAValue]:
+def turns(e: Emitter, t: SSAValue, beat: Register, plan: Schedule) -> tuple[SSAValue, SSAValue]:
     """Whether step `t` reads a word and whether it gives one: so many of a period's steps, evenly spread."""
 
     def at(op: str, step: int) -> SSAValue:
