@@ -54,7 +54,7 @@ from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
-from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals
+from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals, Surroundings
 from cuvil_hw.target.opt_level import at_level, level_of, searches
 from cuvil_hw.target.profile import Profile, load_profile
 from cuvil_hw.types import TensorType
@@ -302,10 +302,17 @@ def compile_program(
 def arrange(
     program: Program, styles: Sequence[Style], profile: Profile, step: Callable[[str], None] = lambda _: None
 ) -> tuple[Style, Partition, KernelGraph, Proposals, Choice]:
-    """The program in the first style into whose limits it fits, with the schedules chosen. Raises DoesNotFit as the
-    first style does, with a note on each other; Unsupported."""
-    failed: list[tuple[Style, DoesNotFit]] = []
+    """The program in the style in which a sample takes fewest cycles, of those into whose limits it fits, with the
+    schedules chosen. Raises DoesNotFit as the first style does, with a note on each other; Unsupported."""
+    failed: list[tuple[Style, Proposals, DoesNotFit]] = []
+    best: tuple[Style, Partition, KernelGraph, Proposals, Choice] | None = None
+    others: list[str] = []
     for style in styles:
+        if best is not None and style.least_cycles is not None:
+            least = style.least_cycles(best[2], profile)
+            if least >= best[4].objective:
+                others.append(f"the {style.name} style takes at least {least:,} cycles a sample")
+                continue
         step("divide between device and processor")
         parts = divide(program, style.adapter, profile)
         observe("divide", parts.core.module)
@@ -315,17 +322,30 @@ def arrange(
         proposals = propose(graph, style.adapter, profile)
         step("choose schedules")
         try:
-            choice = choose(proposals, profile)
+            # Where it would fit elsewhere takes long to find, and nobody asks as long as a style fits.
+            choice = choose(replace(proposals, surroundings=Surroundings), profile)
         except DoesNotFit as e:
-            failed.append((style, e))
+            failed.append((style, proposals, e))
+            others.append(f"the {style.name} style {e}")
             continue
-        reasons = (style.reason, *(f"the {s.name} style {e}" for s, e in failed))
-        return replace(style, reason="; ".join(r for r in reasons if r)), parts, graph, proposals, choice
+        if best is None or choice.objective < best[4].objective:
+            others += [f"the {best[0].name} style takes {best[4].objective:,.0f} cycles a sample"] if best else []
+            best = style, parts, graph, proposals, choice
+        else:
+            others.append(f"the {style.name} style takes {choice.objective:,.0f} cycles a sample")
+    if best is not None:
+        taken = f"takes {best[4].objective:,.0f} cycles a sample by estimate"
+        reasons = (best[0].reason, *((taken, *others) if others else ()))
+        return replace(best[0], reason="; ".join(r for r in reasons if r)), *best[1:]
     if not failed:
         raise CuvilError(f"adapter {profile.adapter} has no style for {profile.name}; repair it")
-    for style, error in failed[1:]:
-        failed[0][1].add_note(f"the {style.name} style {error}")
-    raise failed[0][1]
+    try:
+        choose(failed[0][1], profile)
+    except DoesNotFit as e:
+        for style, _, error in failed[1:]:
+            e.add_note(f"the {style.name} style {error}")
+        raise
+    raise failed[0][2]
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:

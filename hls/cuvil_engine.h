@@ -8,11 +8,31 @@
 // hardware runs every layer. A feature map lies row by row, channels last, each pixel padded to whole words.
 //
 // Each process is one perfect loop nest, or a loop that fills one half of a memory while it works on the other. Steps of a
-// convolution: for each tile of output pixels, for each block of output channels, for each part of the sum.
+// convolution: for each tile of output pixels, for each block of output channels, for each part of the sum. In which order a
+// process reads and writes its streams follows from the pass alone, never from time.
 #ifndef CUVIL_ENGINE_H
 #define CUVIL_ENGINE_H
 
 #include <cuvil_hls.h>
+
+// What the simulator with clocks has to know, nothing elsewhere: where a pass starts, loops over the words of a burst, and
+// cycles of a loop nest outside of its innermost loops.
+#ifdef CUVIL_SIM_BOUNDED
+#include <cuvil_sim_bursts.h>
+#define CUVIL_NEXT_PASS cuvil::sim::next_pass();
+#define CUVIL_READ_BURST(words) cuvil::sim::ReadBurst cuvil_burst(words);
+#define CUVIL_WRITE_BURST(words) cuvil::sim::WriteBurst cuvil_burst(words);
+#define CUVIL_BEAT cuvil_burst.beat();
+#define CUVIL_AROUND_LOOPS(cycles) cuvil::sim::tick(cycles);
+#else
+#define CUVIL_NEXT_PASS
+#define CUVIL_READ_BURST(words)
+#define CUVIL_WRITE_BURST(words)
+#define CUVIL_BEAT
+#define CUVIL_AROUND_LOOPS(cycles)
+#endif
+
+#include "passes.h"
 
 namespace cuvil {
 namespace engine {
@@ -54,22 +74,24 @@ inline tile tile_after(const pass& p, const tile& t) {
 
 inline void burst(const word* memory, int at, int count, hls::stream<word>& out) {
 #pragma HLS INLINE
+    CUVIL_READ_BURST(count)
     for (int i = 0; i < count; ++i) {
 #pragma HLS PIPELINE II=1
+        CUVIL_BEAT
         out.write(memory[at + i]);
     }
 }
 
-// What of the source each tile needs, without what lies outside: every run of neighbouring words is one burst.
+// What of the source each tile needs, without what lies outside: a burst for each row, or one where whole rows are needed.
 inline void fetch_features(const pass& p, const word* source, hls::stream<word>& out) {
     for (tile t = tile_at(p, 0, 0); t.any; t = tile_after(p, t)) {
-        const int top = t.y * p.stride_y - p.pad_y, left = t.x * p.stride_x - p.pad_x;
-        const int first = most(left, 0), cols = least(left + t.source_cols, p.in_cols) - first;
-        const int runs = cols <= 0 ? 0 : p.in_words == p.in_pitch ? 1 : cols;
-        const int length = p.in_words == p.in_pitch ? cols * p.in_words : p.in_words;
-        for (int y = most(top, 0); y < least(top + t.source_rows, p.in_rows); ++y)
-            for (int run = 0; run < runs; ++run)
-                burst(source, p.source + (y * p.in_cols + first + run) * p.in_pitch, length, out);
+        const int above = t.y * p.stride_y - p.pad_y, before = t.x * p.stride_x - p.pad_x;
+        const int top = most(above, 0), rows = least(above + t.source_rows, p.in_rows) - top;
+        const int left = most(before, 0), cols = least(before + t.source_cols, p.in_cols) - left;
+        const bool whole = cols == p.in_cols;
+        const int bursts = rows <= 0 || cols <= 0 ? 0 : whole ? 1 : rows;
+        const int length = (whole ? rows : 1) * cols * p.in_words;
+        for (int n = 0; n < bursts; ++n) burst(source, p.source + ((top + n) * p.in_cols + left) * p.in_words, length, out);
     }
 }
 
@@ -103,13 +125,14 @@ template <int SIMD> void place_features(const pass& p, hls::stream<word>& in, hl
     }
 }
 
-// For each step its weights; for each block of a tile the parameters of its channels; before all of them the table.
+// Before all the table; for each block of a tile the weights of its steps, then the parameters of its channels: those who read
+// them need the next block's weights while they work on this one's sums.
 inline void fetch_weights(const pass& p, const word* memory, hls::stream<word>& weights, hls::stream<word>& parameters) {
     burst(memory, p.table, p.table_words, parameters);
     for (tile t = tile_at(p, 0, 0); t.any; t = tile_after(p, t))
         for (int block = 0; block < p.blocks; ++block) {
-            burst(memory, p.parameters + block * 2 * p.lanes, 2 * p.lanes, parameters);
             burst(memory, p.weights + block * p.parts * p.step_words, p.parts * p.step_words, weights);
+            burst(memory, p.parameters + block * 2 * p.lanes, 2 * p.lanes, parameters);
         }
 }
 
@@ -142,7 +165,20 @@ void accumulate(int kind, bool first, const feature* x, const ap_int<8>* w, ap_i
     }
 }
 
-// While the sums of a step run, the weights of the next step and the features of the next tile fill the other halves.
+// `words` of `steps`, evenly: due() is true in as many of the steps. At most one a step.
+struct share {
+    int words, steps, credit;
+    bool due() {
+#pragma HLS INLINE
+        credit += words;
+        const bool now = credit >= steps;
+        if (now) credit -= steps;
+        return now;
+    }
+};
+
+// While the sums of a step run, the weights of the next step and the features of the next tile fill the other halves, evenly:
+// reads that came as soon as they could would wait for words that nothing needs yet.
 template <int PE, int SIMD, int FEATURES, int WEIGHTS>
 void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weights, hls::stream<vec<ap_int<32>, PE> >& out) {
     static_assert(SIMD % 8 == 0 && PE >= SIMD, "features come eight at a time, depthwise sums need a lane each");
@@ -168,21 +204,26 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
     tile filling = tile_at(p, 0, 0);
     int rows = 0, cols = 0, pitch = 0;  // of the tile that is computed, and chunks from one of its source's rows to the next
     int filled = 0;                     // words of the tile that is filled
+    share fills = {0, 0, 0};            // when they come
+    int first_chunk = 0, same = 0;      // of the block's inputs; blocks so far that have the same
     int block = p.blocks - 1, part = p.parts - 1;
     int row = 0, col = 0, tap_row = 0, tap_col = 0, chunk = 0;
     bool first = true, more = true;
+    fills.words = fills.steps = 1;  // the first tile comes at once, as nothing is computed yet
     while (more) {
         const bool turn = block == p.blocks - 1 && part == p.parts - 1;  // the next step has another tile
         const int sums = rows * cols * p.depth;
         const int wanted = (turn && !filling.any) ? 0 : p.step_words;
         const int needed = filling.any ? filling.source_rows * filling.source_cols * p.chunks * W : 0;
-        int done = 0, loaded = 0, bank = 0, line = 0, k = 0;
-        while (done < sums || loaded < wanted || (turn && filled < needed)) {
+        const int steps = most(sums, wanted);
+        share loads = {wanted, steps, 0};
+        int bank = 0, line = 0, k = 0;
+        for (int step = 0; step < steps || (turn && filled < needed); ++step) {
 #pragma HLS PIPELINE II=1
 #pragma HLS DEPENDENCE variable=x type=inter dependent=false
 #pragma HLS DEPENDENCE variable=w type=inter dependent=false
-            if (done < sums) {
-                const int at = (row * p.stride_y + tap_row) * pitch + col + tap_col + (p.kind == DENSE ? chunk : block);
+            if (step < sums) {
+                const int at = (row * p.stride_y + tap_row) * pitch + col + tap_col + first_chunk + chunk;
                 accumulate<PE, SIMD>(p.kind, first, x[x_half * FEATURES + at], w[w_half * WEIGHTS + k], acc.v);
                 first = false;
                 k = k == p.depth - 1 ? 0 : k + 1;
@@ -204,9 +245,8 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
                         }
                     }
                 }
-                ++done;
             }
-            if (loaded < wanted && !weights.empty()) {
+            if (step < steps && loads.due()) {
                 const word data = weights.read();
                 for (int lane = 0; lane < 8; ++lane) {
 #pragma HLS UNROLL
@@ -214,9 +254,9 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
                 }
                 bank = bank == banks - 1 ? 0 : bank + 1;
                 line = bank == 0 ? line + 1 : line;
-                ++loaded;
             }
-            if (filled < needed && !in.empty()) {
+            const bool due = step >= steps || fills.due();
+            if (filled < needed && due) {
                 const features f = in.read();
                 for (int lane = 0; lane < 8; ++lane) {
 #pragma HLS UNROLL
@@ -227,7 +267,12 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
         }
         w_half = 1 - w_half;
         part = part == p.parts - 1 ? 0 : part + 1;
-        block = part ? block : block == p.blocks - 1 ? 0 : block + 1;
+        if (part == 0) {
+            block = block == p.blocks - 1 ? 0 : block + 1;
+            const bool next = ++same == p.same_blocks;
+            first_chunk = block == 0 ? 0 : next ? first_chunk + p.next_chunks : first_chunk;
+            same = block == 0 || next ? 0 : same;
+        }
         if (turn) {
             more = filling.any;
             x_half = 1 - x_half;
@@ -236,6 +281,9 @@ void multiply(const pass& p, hls::stream<features>& in, hls::stream<word>& weigh
             pitch = filling.source_cols * p.chunks;
             filled = 0;
             filling = tile_after(p, filling);
+            fills.words = filling.any ? filling.source_rows * filling.source_cols * p.chunks * W : 0;
+            fills.steps = p.blocks * p.parts * most(rows * cols * p.depth, p.step_words);
+            fills.credit = 0;
         }
     }
 }
@@ -326,11 +374,12 @@ template <int OUTPUTS> void reorder(const pass& p, hls::stream<word>& in, hls::s
     while (t.any || leaving) {
         const int coming = t.any ? t.rows * t.cols * p.blocks * p.block_words : 0;
         const int end = t.rows * t.cols * p.out_words;
-        int got = 0, sent = 0, k = 0, pixel = 0, block = 0;
-        while (got < coming || sent < leaving) {
+        int k = 0, pixel = 0, block = 0;
+        for (int step = 0; step < most(coming, leaving); ++step) {
 #pragma HLS PIPELINE II=1
 #pragma HLS DEPENDENCE variable=memory type=inter dependent=false
-            if (got < coming && !in.empty()) {
+            if (step < leaving) out.write(memory[(1 - half) * OUTPUTS + step]);
+            if (step < coming) {
                 const word data = in.read();
                 if (block + k < p.out_words) memory[half * OUTPUTS + pixel + block + k] = data;
                 if (++k == p.block_words) {
@@ -341,9 +390,7 @@ template <int OUTPUTS> void reorder(const pass& p, hls::stream<word>& in, hls::s
                         block += p.block_words;
                     }
                 }
-                ++got;
             }
-            if (sent < leaving) out.write(memory[(1 - half) * OUTPUTS + sent++]);
         }
         half = 1 - half;
         leaving = t.any ? end : 0;
@@ -351,18 +398,23 @@ template <int OUTPUTS> void reorder(const pass& p, hls::stream<word>& in, hls::s
     }
 }
 
+inline void store_burst(hls::stream<word>& in, word* memory, int at, int count) {
+#pragma HLS INLINE
+    CUVIL_WRITE_BURST(count)
+    for (int i = 0; i < count; ++i) {
+#pragma HLS PIPELINE II=1
+        const word data = in.read();
+        CUVIL_BEAT
+        memory[at + i] = data;
+    }
+}
+
 inline void store(const pass& p, hls::stream<word>& in, word* target) {
     for (tile t = tile_at(p, 0, 0); t.any; t = tile_after(p, t)) {
-        const int runs = p.out_words == p.out_pitch ? 1 : t.cols;
-        const int length = p.out_words == p.out_pitch ? t.cols * p.out_words : p.out_words;
-        for (int y = t.y; y < t.y + t.rows; ++y)
-            for (int run = 0; run < runs; ++run) {
-                const int at = p.target + (y * p.out_cols + t.x + run) * p.out_pitch;
-                for (int i = 0; i < length; ++i) {
-#pragma HLS PIPELINE II=1
-                    target[at + i] = in.read();
-                }
-            }
+        const bool whole = t.cols == p.out_cols;
+        const int length = (whole ? t.rows : 1) * t.cols * p.out_words;
+        for (int n = 0; n < (whole ? 1 : t.rows); ++n)
+            store_burst(in, target, p.target + ((t.y + n) * p.out_cols + t.x) * p.out_words, length);
     }
 }
 
@@ -372,24 +424,20 @@ template <int PE, int SIMD, int E, int FEATURES, int WEIGHTS, int OUTPUTS>
 void convolve(const pass& p, const word* weights, const word* source, word* target) {
 #pragma HLS INLINE off
 #pragma HLS DATAFLOW
-    hls::stream<word> fetched("fetched"), factors("factors"), parameters("parameters"), elements("elements"), rows("rows");
+    hls::stream<word, 512> fetched("fetched"), factors("factors");
+    hls::stream<word, 2 * PE> parameters("parameters");  // of a block at least
     hls::stream<features> placed("placed");
-    hls::stream<vec<ap_int<32>, PE> > sums("sums");
-#pragma HLS STREAM variable=fetched depth=64
-#pragma HLS STREAM variable=factors depth=64
-#pragma HLS STREAM variable=parameters depth=64
-#pragma HLS STREAM variable=sums depth=4
-    fetch_features(p, source, fetched);
-    place_features<SIMD>(p, fetched, placed);
-    fetch_weights(p, weights, factors, parameters);
-    multiply<PE, SIMD, FEATURES, WEIGHTS>(p, placed, factors, sums);
-    rescale<PE, E>(p, parameters, sums, elements);
-    reorder<OUTPUTS>(p, elements, rows);
-    store(p, rows, target);
-}
-
-inline void fetch_maps(const pass& p, const word* memory, int at, hls::stream<word>& out) {
-    burst(memory, at, p.out_words, out);
+    hls::stream<vec<ap_int<32>, PE>, 4> sums("sums");
+    hls::stream<word, 16> elements("elements"), rows("rows");
+    CUVIL_DATAFLOW_BEGIN
+    CUVIL_PROCESS(fetch_features, fetch_features(p, source, fetched))
+    CUVIL_PROCESS(place_features, place_features<SIMD>(p, fetched, placed))
+    CUVIL_PROCESS(fetch_weights, fetch_weights(p, weights, factors, parameters))
+    CUVIL_PROCESS(multiply, multiply<PE, SIMD, FEATURES, WEIGHTS>(p, placed, factors, sums))
+    CUVIL_PROCESS(rescale, rescale<PE, E>(p, parameters, sums, elements))
+    CUVIL_PROCESS(reorder, reorder<OUTPUTS>(p, elements, rows))
+    CUVIL_PROCESS(store, store(p, rows, target))
+    CUVIL_DATAFLOW_END
 }
 
 // first·p.scale + second·p.scale_second + offset, byte by byte; the second map is optional.
@@ -425,13 +473,6 @@ void add_scaled(const pass& p, hls::stream<word>& table_words, hls::stream<word>
     }
 }
 
-inline void store_map(const pass& p, hls::stream<word>& in, word* target) {
-    for (int i = 0; i < p.out_words; ++i) {
-#pragma HLS PIPELINE II=1
-        target[p.target + i] = in.read();
-    }
-}
-
 inline void fetch_second(const pass& p, const word* memory, hls::stream<word>& table, hls::stream<word>& out) {
     burst(memory, p.table, p.table_words, table);
     if (p.second >= 0) burst(memory, p.second, p.out_words, out);
@@ -440,13 +481,14 @@ inline void fetch_second(const pass& p, const word* memory, hls::stream<word>& t
 template <int E> void combine(const pass& p, const word* weights, const word* source, word* target) {
 #pragma HLS INLINE off
 #pragma HLS DATAFLOW
-    hls::stream<word> table("table"), first("first"), second("second"), sums("sums");
-#pragma HLS STREAM variable=first depth=64
-#pragma HLS STREAM variable=second depth=64
-    fetch_maps(p, source, p.source, first);
-    fetch_second(p, weights, table, second);
-    add_scaled<E>(p, table, first, second, sums);
-    store_map(p, sums, target);
+    hls::stream<word, 64> table("table"), first("first"), second("second");
+    hls::stream<word, 16> sums("sums");
+    CUVIL_DATAFLOW_BEGIN
+    CUVIL_PROCESS(fetch_first, burst(source, p.source, p.out_words, first))
+    CUVIL_PROCESS(fetch_second, fetch_second(p, weights, table, second))
+    CUVIL_PROCESS(add_scaled, add_scaled<E>(p, table, first, second, sums))
+    CUVIL_PROCESS(store, store_burst(sums, target, p.target, p.out_words))
+    CUVIL_DATAFLOW_END
 }
 
 }  // namespace engine

@@ -204,16 +204,20 @@ class Styles(Protocol):
     """What an adapter may have beside `Adapter`'s: several ways to build a whole program."""
 
     def styles(self, profile: Profile) -> Sequence[Style]:
-        """At least one. The first into whose limits the program fits is built; the report names it and says why."""
+        """At least one. Of those into whose limits the program fits the one in which a sample takes fewest cycles is
+        built, the first of equals; the report names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """`reason`: why it is tried, in words that may follow "temporal:"; "" when the report needs none."""
+    """`reason`: why it is tried, in words that may follow "temporal:"; "" when the report needs none. `least_cycles`:
+    of a sample, whatever is chosen, where that is known at once: the style isn't tried where an earlier one is as
+    fast."""
 
     name: str
     adapter: Adapter
     reason: str = ""
+    least_cycles: Callable[[KernelGraph, Profile], int] | None = None
 
 
 def styles_of(adapter: Adapter, profile: Profile) -> Sequence[Style]:

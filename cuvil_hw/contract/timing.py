@@ -55,6 +55,16 @@ class ProcessTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTiming:
+    """One layer of a design that runs them one after another. `bound`: what takes longest: "compute", "weights" or
+    "feature maps" that come from memory, or "loops" where it isn't on the engine."""
+
+    name: str
+    cycles: int
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Time as it passes in the emitted sources, if every loop starts an iteration as often as its pragma says and
     nothing else takes time. Hardware is never faster; pipelines that fill, and loops that miss their interval, make it
@@ -69,6 +79,7 @@ class Timing:
         first_cycles: until the last word of the first result.
         samples: how many were simulated.
         processes: in the order of the design; the DMA engines of inputs before, those of outputs behind.
+        layers: of a design that runs them one after another; empty where all run at once.
     """
 
     program: str
@@ -79,6 +90,7 @@ class Timing:
     samples: int
     processes: tuple[ProcessTiming, ...]
     streams: tuple[StreamTiming, ...]
+    layers: tuple[LayerTiming, ...] = ()
     origin: str = ORIGIN
 
     @property

@@ -56,6 +56,8 @@ struct Task {
     long restarts = 0;         // how often tasks of a region in it run; 0: once, as any region's
     bool spawned = false;      // it had such a region
     const Channel* waits_on = nullptr;
+    std::size_t number = 0;       // among the processes of a simulation, in the order of the source
+    Cycle waited_for_memory = 0;  // of the board (cuvil_sim_bursts.h)
     bool writes = false, looks = false, done = false;
     std::vector<Channel*> inputs, outputs;
     std::vector<Sample> samples;
@@ -81,6 +83,14 @@ inline bool outside() { return Running<void>::now == &Running<void>::outside; }
 
 // At the start of each iteration of a pipelined loop: `interval` cycles after the one before.
 inline void tick(Cycle interval) { running().clock += interval; }
+
+// Until the board's memory has given or taken a word.
+inline void wait_for_memory(Cycle until) {
+    Task& task = running();
+    if (until <= task.clock) return;
+    task.waited_for_memory += until - task.clock;
+    task.clock = until;
+}
 
 class Scheduler {
     static constexpr std::size_t kGuardBytes = 4096;
@@ -162,9 +172,11 @@ class Scheduler {
         }
         Task* first = nullptr;
         for (Task* task : looking_)
-            if (!first || task->clock < first->clock) first = task;
+            if (!first || task->clock < first->clock || (task->clock == first->clock && task->number < first->number))
+                first = task;
         if (first) {
             stop_looking(*first);
+            if (!first->waits_on) return first;
             Channel& channel = const_cast<Channel&>(*first->waits_on);
             (first->writes ? channel.sleeping_writer_ : channel.sleeping_reader_) = nullptr;
         }
@@ -380,6 +392,13 @@ class Scheduler {
         if (cancelling_) throw Cancelled();
         task.waits_on = nullptr;
     }
+    // Until no other process can do anything before this one's clock. Of several at one clock the first in the source is next.
+    void wait_to_be_first() {
+        Task& task = running();
+        task.looks = true;
+        looking_.push_back(&task);
+        give_way();
+    }
     void wake(Task& task) { ready_.push_back(&task); }
     void add(Channel& channel) { channels_.push_back(&channel); }
     void remove(Channel& channel) {
@@ -412,6 +431,7 @@ class Scheduler {
             if (parent) task->clock = task->begin = parent->clock;
             task->stack = take_stack();
             prepare(task->context, static_cast<char*>(task->stack) + kGuardBytes, CUVIL_SIM_STACK_BYTES, &Scheduler::entry);
+            task->number = tasks_.size();
             ready_.push_back(task.get());
             tasks_.push_back(std::move(task));
         }

@@ -147,8 +147,7 @@ def test_the_report_says_style_bound_and_origin(executable: Executable) -> None:
     assert "temporal style: the profile asks for it (settings.style)" in report["notes"]
     engine = [layer for layer in report["layers"] if layer["schedule"].startswith("engine")]
     assert len(engine) >= 5
-    assert all(layer["schedule"].endswith(("bound by compute", "bound by bandwidth")) for layer in report["layers"])
-    assert {layer["origin"] for layer in report["layers"]} == {"analytic, not checked"}
+    assert {layer["schedule"].partition("bound by ")[2] for layer in engine} <= {"compute", "weights", "feature maps"}
     assert all(total["used"] <= total["budget"] for total in report["totals"])
 
 
@@ -167,7 +166,7 @@ def test_what_does_not_fit_spatially_is_temporal() -> None:
 
     report = made("auto")
     assert report["style"] == "temporal"
-    assert any(n.startswith("temporal style: the spatial style does not fit pynq-z2: needs") for n in report["notes"])
+    assert any("; the spatial style does not fit pynq-z2: needs" in n for n in report["notes"])
     with pytest.raises(DoesNotFit):
         made("spatial")
 
@@ -184,10 +183,8 @@ def test_weights_lie_in_ultraram_where_there_is_some() -> None:
 
 
 def test_devices_that_do_not_run_it_say_so(executable: Executable) -> None:
-    for interface in ("sim-cycles", "hw"):
-        other = Executable(executable.artifact, interface)
-        with pytest.raises(DeviceError, match=r"temporal style.* doesn't run yet; open it with interface 'sim'"):
-            other(np.zeros((1, 3, 12, 12), np.float32))
+    with pytest.raises(DeviceError, match=r"temporal style.* doesn't run yet; open it with interface 'sim'"):
+        Executable(executable.artifact, "hw")(np.zeros((1, 3, 12, 12), np.float32))
 
 
 def test_another_table_of_passes_is_refused() -> None:

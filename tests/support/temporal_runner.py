@@ -26,7 +26,7 @@ PROFILE = fpga_runner.PROFILE
 def chosen(graph: KernelGraph, engine: Engine) -> tuple[Choice, list[Form]]:
     """Everything that the engine runs on it, the rest on the vector unit."""
     layers = [layer_of(k, graph) for k in graph.kernels]
-    forms = forms_on(engine, graph, layers, BoardMemory(16.0), fabric(PROFILE))
+    forms = forms_on(engine, graph, layers, BoardMemory(16.0, 40), fabric(PROFILE))
     picked = [(k.name, Candidate(f, f.estimate(PROFILE))) for k, f in zip(graph.kernels, forms, strict=True)]
     return Choice(tuple(picked), 0.0, 0.0, {}, "temporal"), forms
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.sequential.alike import form_of, share
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, multiplier_blocks
 from cuvil_hw.adapters.temporal import loop
-from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, engines, sum_cost, tiling
+from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, Tilings, engines, start_cycles, sum_cost
 from cuvil_hw.adapters.temporal.form import EnginePass, Form, VectorLoop
 from cuvil_hw.adapters.temporal.layer import Convolution, Sum, layer_of
 from cuvil_hw.adapters.temporal.memory import ALIGNMENT, padded_bytes
@@ -70,7 +71,7 @@ class Temporal(ABC):
         the one that is nearest."""
         fabric, memory = self.fabric(profile), self.memory(profile)
         layers = [layer_of(k, graph) for k in graph.kernels]
-        nests = _nests(graph, layers, fabric)
+        nests, tilings = _nests(graph, layers, fabric), Tilings(memory)
         best: tuple[int, list[Form], dict[str, float]] | None = None
         nearest: tuple[float, Engine] | None = None
         for engine in sorted(engines(), key=lambda e: e.floor(layers)):
@@ -78,7 +79,7 @@ class Temporal(ABC):
             nearest = min(nearest or (over, engine), (over, engine), key=lambda n: n[0])
             if over > 1 or (best is not None and engine.floor(layers) >= best[0]):
                 continue
-            forms = forms_on(engine, graph, layers, memory, fabric)
+            forms = forms_on(engine, graph, layers, memory, fabric, tilings)
             use = _use(forms, engine, fabric)
             if (
                 _share(profile, _axes(use, engine, fabric)) > 1
@@ -93,9 +94,19 @@ class Temporal(ABC):
             best = 0, forms, _axes(_use(forms, nearest[1], fabric), nearest[1], fabric)
         return Offer([[f] for f in best[1]], best[2])
 
+    def least_cycles(self, graph: KernelGraph, profile: Profile) -> int:
+        """Of a sample on any engine that the profile's multipliers allow: each pass is read from memory, and each
+        product takes a multiplier for a cycle."""
+        budgets = {a.name: a.budget for a in profile.axes}
+        each = multiplier_blocks(self.fabric(profile), *Engine.FACTORS)
+        most = max(e.outputs * e.inputs for e in engines())
+        products = max(1, min(most, int(budgets.get("dsp", most * each) / each)))
+        sums = sum(k.type.size * prod(i.extent for i in k.reduction_iters) for k in graph.kernels if k.reduce)
+        return sums // products + len(graph.kernels) * start_cycles(self.memory(profile))
+
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         """The functions of the vector unit; the engine is written by hand (hls/cuvil_engine.h)."""
-        return functions(design)[0]
+        return functions(design, self.fabric(profile))[0]
 
 
 def forms_of(design: Design) -> list[Form]:
@@ -104,7 +115,7 @@ def forms_of(design: Design) -> list[Form]:
     return [form for form in chosen if isinstance(form, EnginePass | VectorLoop)]
 
 
-def functions(design: Design) -> tuple[ModuleOp, dict[str, int]]:
+def functions(design: Design, fabric: Fabric) -> tuple[ModuleOp, dict[str, int]]:
     """The vector unit's functions, one for all kernels that compute the same; its number for each such kernel."""
     graph = design.graph
     tables, names = Tables(graph.constants), Names(frozenset())
@@ -116,7 +127,9 @@ def functions(design: Design) -> tuple[ModuleOp, dict[str, int]]:
             continue
         key = form_of(form.kernel)
         if key not in made:
-            made[key] = loop.lowered(form.kernel, graph.buffers, tables, names.new(form.kernel.name), len(made))
+            made[key] = loop.lowered(
+                form.kernel, graph.buffers, tables, names.new(form.kernel.name), len(made), fabric.floats
+            )
         sharing.setdefault(key, []).append(form.kernel.name)
         numbers[form.kernel.name] = list(made).index(key)
     for key, function in made.items():
@@ -125,28 +138,41 @@ def functions(design: Design) -> tuple[ModuleOp, dict[str, int]]:
 
 
 def forms_on(
-    engine: Engine, graph: KernelGraph, layers: Sequence[Convolution | Sum | str], memory: BoardMemory, fabric: Fabric
+    engine: Engine,
+    graph: KernelGraph,
+    layers: Sequence[Convolution | Sum | str],
+    memory: BoardMemory,
+    fabric: Fabric,
+    tilings: Tilings | None = None,
 ) -> list[Form]:
     """How each kernel runs where the engine has this size."""
-    return [_form(k, layer, engine, memory, fabric) for k, layer in zip(graph.kernels, layers, strict=True)]
+    known = tilings or Tilings(memory)
+    return [_form(k, layer, engine, memory, fabric, known) for k, layer in zip(graph.kernels, layers, strict=True)]
 
 
-def _form(kernel: Kernel, layer: Convolution | Sum | str, engine: Engine, memory: BoardMemory, fabric: Fabric) -> Form:
+def _form(
+    kernel: Kernel,
+    layer: Convolution | Sum | str,
+    engine: Engine,
+    memory: BoardMemory,
+    fabric: Fabric,
+    tilings: Tilings,
+) -> Form:
     if isinstance(layer, Sum):
         return EnginePass(engine, layer, sum_cost(layer, engine, memory))
     if isinstance(layer, Convolution):
-        made = tiling(layer, engine, memory)
+        made = tilings.best(layer, engine)
         if made is not None:
             return EnginePass(engine, *made)
         layer = "the window of one output doesn't fit the engine's memory"
-    cycles = max(loop.cycles(kernel, fabric.floats), round(loop.moved_bytes(kernel) / memory.bytes_per_cycle))
-    return VectorLoop(kernel, layer, cycles)
+    cores = fabric.floats
+    return VectorLoop(kernel, layer, loop.cycles(kernel, cores) + start_cycles(memory), loop.around(kernel, cores))
 
 
 def _nests(graph: KernelGraph, layers: Sequence[Convolution | Sum | str], fabric: Fabric) -> Use:
     """The vector unit that is needed whatever the engine."""
     refused = [(k, layer) for k, layer in zip(graph.kernels, layers, strict=True) if isinstance(layer, str)]
-    return _use([VectorLoop(k, why, 0) for k, why in refused], None, fabric)
+    return _use([VectorLoop(k, why, 0, 0) for k, why in refused], None, fabric)
 
 
 def _excess(profile: Profile, engine: Engine, nests: Use, fabric: Fabric) -> float:

@@ -38,11 +38,9 @@ class Pass:
     in_rows: int = 0
     in_cols: int = 0
     in_words: int = 0
-    in_pitch: int = 0
     out_rows: int = 0
     out_cols: int = 0
     out_words: int = 0
-    out_pitch: int = 0
     out_bytes: int = 1
     tile_rows: int = 1
     tile_cols: int = 1
@@ -59,6 +57,8 @@ class Pass:
     step_x: int = 0
     chunks: int = 0
     sum_chunks: int = 0
+    same_blocks: int = 1
+    next_chunks: int = 0
     depth: int = 0
     parts: int = 1
     blocks: int = 0
@@ -110,9 +110,12 @@ struct pass {{
 }};
 
 inline pass read_pass(const ap_uint<64>* memory, int n) {{
+    CUVIL_NEXT_PASS
     int numbers[{length}];
+    CUVIL_READ_BURST({length // 2})
     for (int i = 0; i < {length // 2}; ++i) {{
 #pragma HLS PIPELINE II=2
+        CUVIL_BEAT
         const ap_uint<64> data = memory[n * {length // 2} + i];
         numbers[2 * i] = int(ap_uint<32>(data).to_uint());
         numbers[2 * i + 1] = int(ap_uint<32>(data >> 32).to_uint());
@@ -148,12 +151,13 @@ def convolution_pass(made: TiledConvolution, **where: int) -> Pass:
     return Pass(
         CONVOLVE, KINDS[layer.kind], **where, **_finish(layer.finish),
         source_signed=signed(source.type.dtype), zero=layer.zero, fill=layer.fill,
-        in_rows=r.size, in_cols=c.size, in_words=made.in_words, in_pitch=made.in_words,
-        out_rows=r.out, out_cols=c.out, out_words=made.out_words, out_pitch=made.out_words,
+        in_rows=r.size, in_cols=c.size, in_words=made.in_words,
+        out_rows=r.out, out_cols=c.out, out_words=made.out_words,
         out_bytes=made.block_words * 8 // made.lanes, tile_rows=made.rows, tile_cols=made.cols,
         stride_y=r.stride, stride_x=c.stride, pad_y=r.pad, pad_x=c.pad, span_y=r.span, span_x=c.span,
         kernel_y=r.kernel, kernel_x=c.kernel, tap_y=r.dilation, tap_x=c.dilation * made.chunks,
-        step_x=c.stride * made.chunks, chunks=made.chunks, sum_chunks=made.chunks if made.dense else 1,
+        step_x=c.stride * made.chunks, chunks=made.chunks, sum_chunks=made.sum_chunks,
+        same_blocks=made.same_blocks, next_chunks=made.next_chunks,
         depth=made.depth, parts=made.parts, blocks=made.blocks, lanes=made.lanes, block_words=made.block_words,
         step_words=0 if layer.weights is None else made.step_words,
     )  # fmt: skip

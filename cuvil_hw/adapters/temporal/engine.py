@@ -1,15 +1,19 @@
-"""Sizes of the shared engine, how a layer is cut into tiles for it, and how long it takes: analytic, not checked.
+"""Sizes of the shared engine, how a layer is cut into tiles for it, and how long it takes by a formula.
 
 The loops are those of hls/cuvil_engine.h. A step is a block of output channels of a tile: while its sums are made, the
 weights of the next step and the features of the next tile fill the other halves of their memories. Processes run at
-the same time, so a layer takes as long as the slowest, and the first tile and the last one beside it.
+the same time, so a layer takes as long as the slowest, and the first tile and the last one beside it. Tests hold the
+formula to the simulation with clocks of the same sources (zynq/temporal_sim.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
+from math import ceil
+from typing import ClassVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, block_rams, multiplier_blocks
@@ -17,9 +21,8 @@ from cuvil_hw.adapters.temporal.image import WORD_BYTES
 from cuvil_hw.adapters.temporal.layer import Convolution, Sum
 from cuvil_hw.adapters.temporal.memory import pixel_words
 
-# Cycles from asking for a burst to its first word. Nominal: it depends on the board's memory controller.
-BURST_CYCLES = 40
-_START_CYCLES = 100  # reading a pass from memory, filling the pipelines
+_PASS_CYCLES = 60  # of the numbers of a pass
+_TABLE_CYCLES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Engine:
     weights: int
     results: int
     uram: bool = False
+    FACTORS: ClassVar = (9, 8)  # bits of a product's: a byte less its zero point, and a weight
 
     @property
     def banks(self) -> int:
@@ -63,7 +67,7 @@ class Engine:
     def use(self, fabric: Fabric) -> Use:
         """Multipliers, memories, and logic: of a product's share of its adder tree, of buses and counters."""
         products = self.outputs * self.inputs
-        use = Use(dsp=products * multiplier_blocks(fabric, 9, 8))
+        use = Use(dsp=products * multiplier_blocks(fabric, *self.FACTORS))
         # Of a lane: a sum by its multiplier; two bytes by theirs, in `combine`.
         use.dsp += self.lanes * (multiplier_blocks(fabric, 32, 32) + 2 * multiplier_blocks(fabric, 9, 32))
         words = self.inputs // WORD_BYTES
@@ -86,12 +90,14 @@ def engines() -> list[Engine]:
 
 @dataclass(frozen=True, slots=True)
 class BoardMemory:
-    """Bytes a cycle that the board's memory gives to all ports together."""
+    """`bytes_per_cycle`: for all ports together; `latency`: cycles from asking for a burst to its first word, and from
+    the last word written to its end."""
 
     bytes_per_cycle: float
+    latency: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TiledConvolution:
     """A convolution in tiles of `rows` × `cols` output pixels. `parts`: a sum is made in as many steps; `chunks`:
     groups of input channels; `blocks`: of `lanes` output channels."""
@@ -101,49 +107,64 @@ class TiledConvolution:
     rows: int
     cols: int
 
-    @property
+    @cached_property
     def in_words(self) -> int:
         return pixel_words(self.layer.kernel.operand(self.layer.source).type)
 
-    @property
+    @cached_property
     def out_words(self) -> int:
         return pixel_words(self.layer.kernel.type)
 
-    @property
+    @cached_property
     def dense(self) -> bool:
         return self.layer.kind == "dense"
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         return -(-self.in_words * WORD_BYTES // self.engine.inputs)
 
-    @property
+    @cached_property
+    def sum_chunks(self) -> int:
+        """Groups of input channels that a block's sums go over."""
+        return self.chunks if self.dense else 1
+
+    @cached_property
+    def same_blocks(self) -> int:
+        """Blocks in a row whose sums start at the same group of inputs."""
+        return 1
+
+    @cached_property
+    def next_chunks(self) -> int:
+        """From there to the first group of the next such blocks."""
+        return 0 if self.dense else 1
+
+    @cached_property
     def taps(self) -> int:
         return self.layer.rows.kernel * self.layer.cols.kernel
 
-    @property
+    @cached_property
     def parts(self) -> int:
-        return parts(self.taps * (self.chunks if self.dense else 1), self.engine.weights)
+        return parts(self.taps * self.sum_chunks, self.engine.weights)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Cycles of one part of a sum."""
-        return self.taps * (self.chunks if self.dense else 1) // self.parts
+        return self.taps * self.sum_chunks // self.parts
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return self.engine.outputs if self.dense else self.engine.inputs
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         return -(-self.layer.channels_out // self.lanes)
 
-    @property
+    @cached_property
     def step_words(self) -> int:
         """Words of weights that a step needs."""
         return self.depth * self.engine.inputs * (self.engine.outputs if self.dense else 1) // WORD_BYTES
 
-    @property
+    @cached_property
     def block_words(self) -> int:
         return self.lanes * dtypes.to_numpy(self.layer.kernel.type.dtype).itemsize // WORD_BYTES
 
@@ -165,39 +186,85 @@ class TiledConvolution:
         return within and (self.parts == 1 or self.rows * self.cols == 1)
 
     def cost(self, memory: BoardMemory) -> Cost:
-        total, steps, tiles, products, moved = 0.0, 0.0, 0, 0, 0
-        loads = stores = rescales = weights = 0
-        for rows, cols, times in self.sides():
-            pixels, (high, wide) = rows * cols, self.source(rows, cols)
-            words = high * wide * self.chunks * (self.engine.inputs // WORD_BYTES)
-            sums = pixels * self.depth
-            step = max(sums, self.step_words)
-            steps += times * max(self.blocks * self.parts * step, words)
-            products += times * self.blocks * self.parts * sums
-            rescales += times * self.blocks * (2 * self.lanes + pixels * self.lanes // self.engine.lanes)
-            bursts = high if self.in_words else 0
-            loads += times * (max(words, high * wide * self.in_words) + bursts * BURST_CYCLES)
-            stores += times * (pixels * self.out_words + rows * BURST_CYCLES)
-            weights += times * self.blocks * (self.parts * self.step_words + 2 * self.lanes + 2 * BURST_CYCLES)
-            moved += times * (high * wide * self.in_words + pixels * self.out_words)
-            moved += times * self.blocks * (self.parts * self.step_words + 2 * self.lanes)
-            tiles += times
-        shared = moved * WORD_BYTES / memory.bytes_per_cycle
-        waits = steps if steps > products else 0  # of products for weights or features
-        compute, traffic = max(products, rescales), max(loads, stores, weights, shared, waits)
-        first = self.source(self.rows, self.cols)
-        ends = first[0] * first[1] * self.chunks + self.step_words + self.rows * self.cols * self.out_words
-        total = max(compute, traffic, steps) + ends + _START_CYCLES
-        return Cost(round(total), "compute" if compute >= traffic else "bandwidth", moved * WORD_BYTES)
+        """The sum over all tiles of what takes longest while their sums are made; before them the first features and
+        weights come alone, behind them the last results leave alone."""
+        *sides, (rows, cols, times) = self.sides()
+        spans = [self._span(*side, memory) for side in (*sides, (rows, cols, times - 1))]
+        last = self._span(rows, cols, 1, memory, last=True)
+        first, spans = spans[0], [*spans, last]
+        total = sum(s.times * s.cycles for s in spans)
+        totals = {
+            "compute": sum(s.times * s.compute for s in spans),
+            "weights": sum(s.times * s.weights for s in spans),
+            "feature maps": sum(s.times * max(s.features, s.results) for s in spans),
+        }
+        bound = max(totals, key=lambda name: totals[name])
+        if sum(s.times * s.shared for s in spans) > max(totals.values()):
+            bound = max("weights", "feature maps", key=lambda name: totals[name])
+        table = memory.latency + _TABLE_CYCLES if self.layer.finish.table else 0
+        ends = max(first.features, table + memory.latency + self.step_words) + last.results
+        return Cost(total + ends + start_cycles(memory), bound, sum(s.times * s.moved for s in spans) * WORD_BYTES)
+
+    def _span(self, rows: int, cols: int, times: int, memory: BoardMemory, last: bool = False) -> _Span:
+        """What happens while the sums of a tile are made. Behind the `last` no tile comes, so neither features nor
+        weights do in its last step."""
+        pixels, (high, wide) = rows * cols, self.source(rows, cols)
+        groups = self.engine.inputs // WORD_BYTES
+        # Source rows and columns without padding, at most; whole rows are one burst.
+        high_in, wide_in = min(high, self.layer.rows.size), min(wide, self.layer.cols.size)
+        placed, fetched = high * wide * self.chunks * groups, high_in * wide_in * self.in_words
+        bursts = 1 if wide_in == self.layer.cols.size else high_in
+        features = max(placed + memory.latency, fetched + bursts * memory.latency)
+        sums = pixels * self.depth
+        step = max(sums, self.step_words)
+        rescaled = 2 * self.lanes + pixels * self.lanes // self.engine.lanes
+        late = max(0, placed - self.blocks * self.parts * step)  # of the next tile's words, which come one a step
+        compute = self.blocks * max(self.parts * sums, rescaled)
+        busy = self.blocks * max(self.parts * step, rescaled) + late
+        if last:
+            busy, features, fetched = max(compute, busy - late - (step - sums)), 0, 0
+        loads = (2 if self.step_words else 1) * memory.latency
+        weights = self.blocks * (self.parts * self.step_words + 2 * self.lanes + loads)
+        weights -= self.step_words + memory.latency if last else 0
+        leave = pixels * self.out_words + (1 if cols == self.layer.cols.out else rows) * memory.latency
+        results = max(leave, pixels * self.blocks * self.block_words)
+        moved = fetched + pixels * self.out_words + self.blocks * (self.parts * self.step_words + 2 * self.lanes)
+        shared = ceil(moved * WORD_BYTES / memory.bytes_per_cycle)
+        return _Span(times, compute, max(busy, weights, results, shared), weights, features, results, moved, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Cycles for which a tile keeps each part of the engine busy, for `times` tiles. `without_features`: of all but the
+    next tile's features; `moved`: words, for which the memory needs `shared` cycles."""
+
+    times: int
+    compute: int
+    without_features: int
+    weights: int
+    features: int
+    results: int
+    moved: int
+    shared: int
+
+    @property
+    def cycles(self) -> int:
+        return max(self.without_features, self.features)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`bound`: "compute" or "bandwidth", whichever takes longer; `moved`: bytes between memory and chip."""
+    """`bound`: what takes longest: "compute", or "weights" or "feature maps" that come from memory; `moved`: bytes
+    between memory and chip."""
 
     cycles: int
     bound: str
     moved: int
+
+
+def start_cycles(memory: BoardMemory) -> int:
+    """Reading a pass from memory."""
+    return memory.latency + _PASS_CYCLES
 
 
 def parts(depth: int, most: int) -> int:
@@ -210,10 +277,29 @@ def _split(extent: int, size: int) -> list[tuple[int, int]]:
     return [(n, times) for n, times in ((size, whole), (rest, 1)) if n and times]
 
 
-def tiling(layer: Convolution, engine: Engine, memory: BoardMemory) -> tuple[TiledConvolution, Cost] | None:
+Tiling = tuple[TiledConvolution, Cost]
+
+
+class Tilings:
+    """The fastest tiling of each layer on each engine; of layers with equal numbers it is found once."""
+
+    def __init__(self, memory: BoardMemory) -> None:
+        self._memory = memory
+        self._found: dict[Hashable, Tiling | None] = {}
+
+    def best(self, layer: Convolution, engine: Engine) -> Tiling | None:
+        """See `tiling`."""
+        key = (layer.numbers, engine)
+        if key not in self._found:
+            self._found[key] = tiling(layer, engine, self._memory)
+        found = self._found[key]
+        return found and (replace(found[0], layer=layer), found[1])
+
+
+def tiling(layer: Convolution, engine: Engine, memory: BoardMemory) -> Tiling | None:
     """The fastest tiling: full rows where they fit, as many as fit, in equal pieces. None when a pixel's window
     doesn't fit."""
-    best: tuple[TiledConvolution, Cost] | None = None
+    best: Tiling | None = None
     seen = set()
     for pieces in range(1, layer.cols.out + 1):
         cols = -(-layer.cols.out // pieces)
@@ -246,13 +332,13 @@ def _fewer(layer: Convolution, engine: Engine, rows: int, cols: int) -> int:
 def sum_cost(layer: Sum, engine: Engine, memory: BoardMemory) -> Cost:
     """A word of each map a cycle, `lanes` of its elements rescaled a cycle."""
     kind = layer.kernel.type
-    channels = pixel_words(kind)
-    words = channels * (kind.size // max(1, _channels(layer)))
+    words = pixel_words(kind) * (kind.size // max(1, _channels(layer)))
     compute = words * WORD_BYTES // engine.lanes
-    moved = words * (len(layer.sources) + 1)
-    shared = moved * WORD_BYTES / memory.bytes_per_cycle
-    cycles = max(compute, words, shared) + BURST_CYCLES * (1 + words // 256) + _START_CYCLES
-    return Cost(round(cycles), "compute" if compute >= max(words, shared) else "bandwidth", moved * WORD_BYTES)
+    moved = words * (len(layer.sources) + 1) * WORD_BYTES
+    traffic = max(words, ceil(moved / memory.bytes_per_cycle))
+    ends = 2 * memory.latency + (_TABLE_CYCLES if layer.finish.table else 0)
+    bound = "compute" if compute >= traffic else "feature maps"
+    return Cost(max(compute, traffic) + ends + start_cycles(memory), bound, moved)
 
 
 def _channels(layer: Sum) -> int:

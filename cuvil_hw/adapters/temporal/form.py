@@ -10,8 +10,8 @@ from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate
 from cuvil_hw.target.profile import Profile
 
-# Not checked against a board, nor by a simulator that knows time.
-ORIGIN = "analytic, not checked"
+# A formula; tests hold it to the simulation with clocks. No board has been measured.
+ORIGIN = "analytic"
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,15 @@ class EnginePass:
 
 @dataclass(frozen=True)
 class VectorLoop:
-    """`why`: what keeps the kernel from the engine."""
+    """`why`: what keeps the kernel from the engine; `around`: how many of its cycles lie outside of innermost loops."""
 
     kernel: Kernel = field(compare=False, repr=False)
     why: str
     cycles: int
+    around: int
 
     def describe(self) -> str:
-        return f"vector unit: {self.why}; bound by bandwidth"
+        return f"vector unit: {self.why}; bound by loops that read and write single elements"
 
     def estimate(self, profile: Profile) -> Estimate:
         return Estimate(self.cycles / profile.clock_hz, self.cycles, origin=ORIGIN)

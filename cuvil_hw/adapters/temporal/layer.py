@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
@@ -46,6 +47,13 @@ class Convolution:
     fill: int
     weights: WeightArray | None
     finish: Requantized = field(repr=False)
+
+    @property
+    def numbers(self) -> Hashable:
+        """All that decides about time: layers for which it is equal take as long."""
+        dtypes_ = self.kernel.operand(self.source).type.dtype, self.kernel.type.dtype
+        shape = self.kind, self.rows, self.cols, self.channels_in, self.channels_out
+        return shape, dtypes_, self.weights is None, bool(self.finish.table)
 
 
 @dataclass(frozen=True)

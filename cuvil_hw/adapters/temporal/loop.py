@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from xdsl.dialects import scf
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
@@ -18,6 +19,7 @@ from cuvil_hw.adapters.temporal.memory import padded
 from cuvil_hw.expr.nodes import Apply, Load, Lookup
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
+from cuvil_hw.ir.annotations import Pipeline, annotate
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import Buffer, Kernel
 
@@ -26,33 +28,44 @@ ACCESS_CYCLES = 4
 _DRAIN_CYCLES = 80  # between one run of the innermost loop and the next
 
 
-def lowered(kernel: Kernel, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int) -> FuncOp:
-    """The function @symbol of role "kernel" on padded buffers, channels last."""
+def lowered(
+    kernel: Kernel, buffers: Mapping[str, Buffer], tables: Tables, symbol: str, layer: int, cores: Cores
+) -> FuncOp:
+    """The function @symbol of role "kernel" on padded buffers, channels last; innermost loops at their interval."""
     names = (*kernel.inputs, kernel.output)
     placed = {**buffers, **{n: padded(buffers[n]) for n in names}}
     layouts = {n: physical(buffers[n].type.rank) for n in names if buffers[n].role != "const"}
-    return apply(kernel, Nest(layouts=layouts), placed, tables, symbol, layer)
+    made = apply(kernel, Nest(layouts=layouts), placed, tables, symbol, layer)
+    for op in made.walk():
+        if isinstance(op, scf.ForOp) and not any(isinstance(o, scf.ForOp) for o in op.body.walk()):
+            annotate(op, Pipeline(_interval(kernel, cores)))
+    return made
 
 
 def cycles(kernel: Kernel, cores: Cores) -> int:
-    """Loads and stores share one port, and a running sum of floats waits for its adder."""
-    reduce = kernel.reduce
+    """Of the innermost loops and of what lies around them."""
     inner = prod(i.extent for i in kernel.reduction_iters)
-    if reduce is None:
-        loads = len(kernel.loads())
-        return kernel.type.size * ACCESS_CYCLES * (loads + 1) + _DRAIN_CYCLES
-    within = [e for u in reduce.update for e in walk(u) if isinstance(e, Load)]
-    after = len(kernel.loads()) - len(set(within)) + 1
-    step = max(ACCESS_CYCLES * len(set(within)), recurrence(reduce, cores))
-    each = inner * step + after * ACCESS_CYCLES + latency(kernel.body, cores) + _DRAIN_CYCLES
-    return kernel.type.size * each
+    return kernel.type.size * inner * _interval(kernel, cores) + around(kernel, cores)
 
 
-def moved_bytes(kernel: Kernel) -> int:
-    """Bytes between memory and chip: nothing is kept on the chip."""
-    inner = prod(i.extent for i in kernel.reduction_iters)
-    sizes = [dtypes.to_numpy(e.dtype).itemsize for e in kernel.loads()]
-    return kernel.type.size * (inner * sum(sizes) + dtypes.to_numpy(kernel.type.dtype).itemsize)
+def around(kernel: Kernel, cores: Cores) -> int:
+    """Cycles outside of the innermost loops: accesses, the pipeline that runs empty."""
+    if kernel.reduce is None:
+        return _DRAIN_CYCLES
+    after = len(kernel.loads()) - len(_within(kernel)) + 1
+    return kernel.type.size * (after * ACCESS_CYCLES + latency(kernel.body, cores) + _DRAIN_CYCLES)
+
+
+def _interval(kernel: Kernel, cores: Cores) -> int:
+    """Of the innermost loop: loads and stores share one port, and a running sum of floats waits for its adder."""
+    if kernel.reduce is None:
+        return ACCESS_CYCLES * (len(kernel.loads()) + 1)
+    return max(1, ACCESS_CYCLES * len(_within(kernel)), recurrence(kernel.reduce, cores))
+
+
+def _within(kernel: Kernel) -> set[Load]:
+    """Loads of a step of the sum."""
+    return {e for u in kernel.reduce.update for e in walk(u) if isinstance(e, Load)} if kernel.reduce else set()
 
 
 def use_of(kernel: Kernel, fabric: Fabric) -> Use:

@@ -69,7 +69,7 @@ class Plain:
 @dataclass(frozen=True, slots=True)
 class TemporalRecord(DesignRecord):
     """`memory_bytes`: of all; `table_sha256`: of passes.bin, which lies at its start; `inputs_at`, `outputs_at`: bytes
-    of the ports; `cycles`: of a sample, analytic."""
+    of the ports; `cycles`: of a sample, analytic; `latency_cycles`, `bytes_per_cycle`: of the board's memory."""
 
     memory_bytes: int
     table_sha256: str
@@ -78,9 +78,13 @@ class TemporalRecord(DesignRecord):
     inputs_at: tuple[int, ...]
     outputs_at: tuple[int, ...]
     cycles: int = 0
+    latency_cycles: int = 0
+    bytes_per_cycle: float = 0.0
 
     def check(self, program: DeviceProgram) -> None:
         DesignRecord.check(self, program)
+        if self.latency_cycles < 0 or not self.bytes_per_cycle > 0:
+            raise ValueError("its memory moves no bytes")
         source = program.folder / "src" / f"{self.project}.cpp"
         check_source(source, self.top)
         check_seal(source.read_bytes(), program)

@@ -17,7 +17,7 @@ from cuvil_hw.render.c.scalar import declared
 # Loop nests in native types: they read and write memory, whose elements have native sizes.
 NESTS: Lang = replace(
     C99, name="C++", pointer="{const}{type} *{name}", keywords=C99.keywords | CPP_KEYWORDS,
-    pipeline="#pragma HLS pipeline II={ii}",
+    pipeline="#pragma HLS pipeline II={ii}", hints_first=False,
 )  # fmt: skip
 _BURSTS = "max_read_burst_length=256 max_write_burst_length=256 num_read_outstanding=8 num_write_outstanding=8"
 
@@ -33,8 +33,16 @@ def memory_types(module: ModuleOp) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def top(module: ModuleOp, engine: Engine | None, passes: int, name: str, units: Sequence[int]) -> str:
-    """`units`: those that the passes use; what none needs isn't built."""
+def top(
+    module: ModuleOp,
+    engine: Engine | None,
+    passes: int,
+    name: str,
+    units: Sequence[int],
+    around: Mapping[int, int],
+) -> str:
+    """`units`: those that the passes use; what none needs isn't built. `around`: cycles of each loop nest outside of
+    its innermost loops, for the simulator."""
     typed = memory_types(module)
     ports = ["const cuvil::engine::word *weights", "const cuvil::engine::word *source", "cuvil::engine::word *target"]
     ports += [f"{kind} *{port}" for kind, port in typed.items()]
@@ -54,7 +62,8 @@ def top(module: ModuleOp, engine: Engine | None, passes: int, name: str, units: 
         cases.append((CONVOLVE, f"cuvil::engine::convolve<{sizes}>(p, weights, source, target);"))
     if engine is not None and COMBINE in units:
         cases.append((COMBINE, f"cuvil::engine::combine<{engine.lanes}>(p, weights, source, target);"))
-    cases += [(FIRST_LOOP + n, call) for n, call in enumerate(_calls(module, typed))]
+    for n, call in enumerate(_calls(module, typed)):
+        cases.append((FIRST_LOOP + n, f"CUVIL_AROUND_LOOPS({around[n]})\n                {call}"))
     body = "\n".join(
         f"            case {unit}:\n                {call}\n                break;" for unit, call in cases
     )

@@ -36,6 +36,7 @@ class ZynqAdapter(Streaming):
         "host": HOSTS,
         "style": ("auto", "spatial", "temporal"),
         "ddr_gb_s": float,
+        "ddr_latency_ns": float,
     }
 
     def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
@@ -48,8 +49,9 @@ class ZynqAdapter(Streaming):
         return stream_bits(profile)
 
     def styles(self, profile: Profile) -> Sequence[Style]:
-        """By the setting `style`; "auto": spatial where it fits, else temporal."""
-        spatial, temporal = Style("spatial", self), Style("temporal", ZynqTemporal())
+        """By the setting `style`; "auto": the faster of both."""
+        other = ZynqTemporal()
+        spatial, temporal = Style("spatial", self), Style("temporal", other, least_cycles=other.least_cycles)
         match profile.setting("style", "auto"):
             case "spatial":
                 return (spatial,)

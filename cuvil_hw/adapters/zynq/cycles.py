@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cuvil_hw.adapters.streaming.clocks import Clocks
-from cuvil_hw.adapters.temporal.record import want_spatial
+from cuvil_hw.adapters.temporal.record import is_temporal
 from cuvil_hw.adapters.zynq import simbuild
 from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
+from cuvil_hw.adapters.zynq.temporal_sim import TemporalCycles
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.timing import Ends, Timing
 
@@ -28,9 +29,10 @@ class CycleSimulator:
     def usable(self) -> str | None:
         return None if shutil.which("g++") else "g++ is not on PATH; install it (Debian: apt-get install g++)"
 
-    def load(self, program: DeviceProgram) -> LoadedCycles:
+    def load(self, program: DeviceProgram) -> LoadedCycles | TemporalCycles:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed."""
-        want_spatial(program, self.name)
+        if is_temporal(program):
+            return TemporalCycles(program, self._clock_hz)
         return LoadedCycles(simbuild.build_simulation(program, FLAGS), program, self._clock_hz)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from math import ceil
 from string import Template
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,9 +35,11 @@ from cuvil_hw.target.profile import Profile
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-_HEADERS = ("math.h", "stdint.h", "cuvil_hls.h", "passes.h", "cuvil_engine.h")
+_HEADERS = ("math.h", "stdint.h", "cuvil_hls.h", "cuvil_engine.h")
 # Of a 16-bit DDR3-1050, as a PYNQ-Z2 has it, at most.
 _GB_S = 2.1
+# From asking for a burst to its first word. Nominal: it depends on the board's memory controller and who else uses it.
+_LATENCY_NS = 400.0
 
 
 class ZynqTemporal(Temporal):
@@ -49,12 +52,13 @@ class ZynqTemporal(Temporal):
         return fabric(profile)
 
     def memory(self, profile: Profile) -> BoardMemory:
-        return BoardMemory(profile.setting("ddr_gb_s", _GB_S) * 1e9 / profile.clock_hz)
+        latency = profile.setting("ddr_latency_ns", _LATENCY_NS) * profile.clock_hz / 1e9
+        return BoardMemory(profile.setting("ddr_gb_s", _GB_S) * 1e9 / profile.clock_hz, ceil(latency))
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
-        graph, forms = design.graph, forms_of(design)
+        graph, forms, memory = design.graph, forms_of(design), self.memory(profile)
         name = project_name(graph)
-        numbers = functions(design)[1]
+        numbers = functions(design, self.fabric(profile))[1]
         layout = laid_out(design, forms, numbers)
         orders = {n: physical(graph.buffers[n].type.rank) for n in (*graph.inputs, *graph.outputs)}
         record = TemporalRecord(
@@ -66,12 +70,15 @@ class ZynqTemporal(Temporal):
             inputs_at=tuple(layout.at[n] for n in graph.inputs),
             outputs_at=tuple(layout.at[n] for n in graph.outputs),
             cycles=int(design.choice.objective),
+            latency_cycles=memory.latency,
+            bytes_per_cycle=memory.bytes_per_cycle,
         )
         info = info_of(record)
         engine = next((f.engine for f in forms if isinstance(f, EnginePass)), None)
         units = {
             CONVOLVE if isinstance(f.work, TiledConvolution) else COMBINE for f in forms if isinstance(f, EnginePass)
         }
+        around = {numbers[f.kernel.name]: f.around for f in forms if isinstance(f, VectorLoop)}
         places = max((len(f.kernel.inputs) + 1 for f in forms if isinstance(f, VectorLoop)), default=0)
         parts = (
             heading(seal(info, *graph.ports())),
@@ -79,7 +86,7 @@ class ZynqTemporal(Temporal):
             "".join(f"#include <{header}>\n" for header in _HEADERS),
             render_tables(module, NESTS, graph.constants),
             nests(module),
-            top(module, engine, len(forms), top_name(graph), sorted(units)),
+            top(module, engine, len(forms), top_name(graph), sorted(units), around),
         )
         files = {
             f"src/{name}.cpp": "\n".join(p for p in parts if p).encode(),

@@ -1,21 +1,26 @@
-"""Simulates designs of the temporal style: their HLS C++, compiled for the host, on one memory as the board has it."""
+"""Simulates designs of the temporal style: their HLS C++, compiled for the host, on one memory as the board has it;
+with clocks, too."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from cuvil_hw.adapters.temporal.image import placed, room_bytes, taken
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.temporal import clocks
+from cuvil_hw.adapters.temporal.image import WORD_BYTES, placed, room_bytes, taken
 from cuvil_hw.adapters.temporal.record import TemporalRecord
-from cuvil_hw.adapters.zynq.simbuild import FLAGS, folder_digest, host_flags, include_folders
+from cuvil_hw.adapters.zynq.simbuild import BOUNDED, FLAGS, folder_digest, host_flags, include_folders, with_clocks
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import read
-from cuvil_hw.errors import ArtifactError, DeviceError
+from cuvil_hw.contract.timing import Raw, Timing
+from cuvil_hw.errors import ArtifactError, CuvilError, DeviceError
 from cuvil_hw.runtime.cache import cached_build
 from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.scratch import Library
@@ -30,9 +35,10 @@ def build(
 ) -> Path:
     """The shared library of a program's sources. `headers`: another folder with ap_int.h (Xilinx's own, say), used
     before sim/hls. Raises ToolNotFound, BuildFailed."""
-    include = include_folders("hls", headers=headers)
+    include = include_folders("hls", "dataflow", headers=headers)
+    timed = with_clocks if BOUNDED[0] in flags else bytes
     files = {
-        path.relative_to(program.folder).as_posix(): path.read_bytes()
+        path.relative_to(program.folder).as_posix(): timed(path.read_bytes())
         for path in sorted((program.folder / "src").iterdir())
         if path.suffix in (".h", ".cpp")
     }
@@ -92,3 +98,35 @@ class TemporalSimulation:
         with self._turn.lock:
             self._closed = True
             self._library.close()
+
+
+_FRACTION = 1024  # the simulated memory counts such parts of a cycle
+
+
+class TemporalCycles(TemporalSimulation):
+    """With clocks: the seconds of a run are simulated. See docs/simulators.md for what its figures mean."""
+
+    def __init__(self, program: DeviceProgram, clock_hz: float, flags: Sequence[str] = ()) -> None:
+        """Raises as TemporalSimulation."""
+        super().__init__(program, (*BOUNDED, *flags))
+        self._clock_hz = clock_hz
+        functions, record = self._library.functions, self._record
+        functions.cuvil_sim_passes.restype = ctypes.c_char_p
+        word_time = round(_FRACTION * WORD_BYTES / record.bytes_per_cycle)
+        functions.cuvil_sim_set_memory(ctypes.c_long(record.latency_cycles), ctypes.c_long(word_time))
+
+    def _one(self, sample: Sequence[Array], results: Sequence[list[Array]], number: int) -> float:
+        super()._one(sample, results, number)
+        return clocks.cycles(self._found()) / self._clock_hz
+
+    def _found(self) -> Raw:
+        found: Raw = json.loads(self._library.functions.cuvil_sim_passes())
+        return found
+
+    def timing(self, depths: Mapping[str, int]) -> Timing:
+        """One sample of zeros: no value decides about time. Raises CuvilError for `depths`: FIFOs of the engine are the
+        same for all layers, and fixed."""
+        if depths:
+            raise CuvilError(f"{self._program.name}: the FIFOs of the temporal style's engine have fixed depths")
+        self.run([np.zeros((1, *p.shape), dtypes.to_numpy(p.dtype)) for p in self._program.inputs])
+        return clocks.timing(self._found(), self._record.layers, self._program.name, self._clock_hz)
