@@ -35,9 +35,10 @@ from cuvil_hw.compile.open.pipeline import compile_model
 from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
+from cuvil_hw.compile.styles import Arranged, fastest
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.registry import ADAPTERS, blaming
-from cuvil_hw.errors import CuvilError, DoesNotFit, ToolNotFound, needs_compiler, needs_python
+from cuvil_hw.errors import CuvilError, ToolNotFound, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import load, load_open, opens_shapes
 from cuvil_hw.frontend.shared.state import keep_state
@@ -302,17 +303,10 @@ def compile_program(
 def arrange(
     program: Program, styles: Sequence[Style], profile: Profile, step: Callable[[str], None] = lambda _: None
 ) -> tuple[Style, Partition, KernelGraph, Proposals, Choice]:
-    """The program in the style in which a sample takes fewest cycles, of those into whose limits it fits, with the
-    schedules chosen. Raises DoesNotFit as the first style does, with a note on each other; Unsupported."""
-    failed: list[tuple[Style, Proposals, DoesNotFit]] = []
-    best: tuple[Style, Partition, KernelGraph, Proposals, Choice] | None = None
-    others: list[str] = []
-    for style in styles:
-        if best is not None and style.least_cycles is not None:
-            least = style.least_cycles(best[2], profile)
-            if least >= best[4].objective:
-                others.append(f"the {style.name} style takes at least {least:,} cycles a sample")
-                continue
+    """The program in the style in which a sample takes fewest cycles, with the schedules chosen. Raises DoesNotFit;
+    Unsupported."""
+
+    def attempt(style: Style, explain: bool) -> Arranged:
         step("divide between device and processor")
         parts = divide(program, style.adapter, profile)
         observe("divide", parts.core.module)
@@ -321,31 +315,11 @@ def arrange(
         step("propose schedules")
         proposals = propose(graph, style.adapter, profile)
         step("choose schedules")
-        try:
-            # Where it would fit elsewhere takes long to find, and nobody asks as long as a style fits.
-            choice = choose(replace(proposals, surroundings=Surroundings), profile)
-        except DoesNotFit as e:
-            failed.append((style, proposals, e))
-            others.append(f"the {style.name} style {e}")
-            continue
-        if best is None or choice.objective < best[4].objective:
-            others += [f"the {best[0].name} style takes {best[4].objective:,.0f} cycles a sample"] if best else []
-            best = style, parts, graph, proposals, choice
-        else:
-            others.append(f"the {style.name} style takes {choice.objective:,.0f} cycles a sample")
-    if best is not None:
-        taken = f"takes {best[4].objective:,.0f} cycles a sample by estimate"
-        reasons = (best[0].reason, *((taken, *others) if others else ()))
-        return replace(best[0], reason="; ".join(r for r in reasons if r)), *best[1:]
-    if not failed:
-        raise CuvilError(f"adapter {profile.adapter} has no style for {profile.name}; repair it")
-    try:
-        choose(failed[0][1], profile)
-    except DoesNotFit as e:
-        for style, _, error in failed[1:]:
-            e.add_note(f"the {style.name} style {error}")
-        raise
-    raise failed[0][2]
+        chosen = choose(proposals if explain else replace(proposals, surroundings=Surroundings), profile)
+        return parts, graph, proposals, chosen
+
+    style, arranged = fastest(styles, profile, attempt)
+    return style, *arranged
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
