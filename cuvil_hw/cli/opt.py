@@ -1,11 +1,11 @@
-"""`cuvil opt`: passes on level1 text, and level2 text checked and run, for tests and for looking at what they do."""
+"""`cuvil opt`: passes on level1 text; level2 text checked, run and lowered. For tests and to look at what they do."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,10 +39,15 @@ def run_passes(
     constants: Annotated[
         Path | None, typer.Option(help="Arrays of its tables by digest (.npz).", show_default=False)
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Lower a streaming design of level2 text: hardware (its modules), verilog (their files)."),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List passes and pipelines.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Run passes on level1 text and print the result; or check level2 text, and run a function of it.
+    """Run passes on level1 text and print the result; or check level2 text, run a function of it, or lower it to
+    hardware.
 
     Example: cuvil opt model.mlir --pass fold --pass fuse
     """
@@ -62,10 +67,17 @@ def run_passes(
         return
     if pipeline is not None and passes:
         raise typer.BadParameter("give --pass or --pipeline, not both")
-    if lowered or interpret is not None:
+    if to not in (None, "hardware", "verilog"):
+        raise typer.BadParameter(f"--to takes hardware or verilog, not {to}")
+    if to is not None and interpret is not None:
+        raise typer.BadParameter("give --to or --interpret, not both")
+    if lowered or interpret is not None or to is not None:
         if passes or pipeline is not None:
             raise typer.BadParameter("passes are for level1 text; give --pass and --pipeline without --lowered")
-        text = _level2(_text(file), interpret, arguments or (), constants, blocks, samples)
+        if to is not None:
+            text = _hardware(_text(file), to, constants)
+        else:
+            text = _level2(_text(file), interpret, arguments or (), constants, blocks, samples)
         if json:
             print_json({"text": text.rstrip("\n")})
         else:
@@ -90,10 +102,27 @@ def _level2(
     module = parse(text)
     if name is None:
         return str(module) + "\n"
+    return interpreted(module, name, arguments, _tables(constants), blocks, samples)
+
+
+def _hardware(text: str, to: str, constants: Path | None) -> str:
+    """A streaming design one level below."""
+    from cuvil_hw.adapters.streaming.rtl.emit import emit, hardware
+    from cuvil_hw.ir.legal import parse
+
+    module, arrays = parse(text), _tables(constants)
+    if to == "hardware":
+        return f"{hardware(module, arrays, 'model')[0]}\n"
+    files = emit(module, arrays, "model")
+    return "\n".join(f"// file: {name}\n{files[name]}" for name in files)
+
+
+def _tables(constants: Path | None) -> dict[str, Any]:
+    """Arrays of tables by digest."""
     arrays = {} if constants is None else read_arrays(constants)
     if not isinstance(arrays, dict):
         raise CuvilError(f"{constants}: holds one array; tables are found by digest, in a .npz file")
-    return interpreted(module, name, arguments, arrays, blocks, samples)
+    return arrays
 
 
 def _text(file: Path | None) -> str:

@@ -15,6 +15,7 @@ from cuvil_hw.adapters.streaming.rtl.arrange import arrange, cycles
 from cuvil_hw.adapters.streaming.rtl.graph import Graph, Signal, cut, word_range
 from cuvil_hw.adapters.streaming.rtl.scalars import pair, scalar
 from cuvil_hw.ir.interpreter.scalars import expression
+from cuvil_hw.ir.interpreter.values import Fault
 from cuvil_hw.ir.level2 import MultiplyPairOp, SaturateOp
 
 RANDOM = random.Random(3)
@@ -112,8 +113,7 @@ def test_every_integer_op_means_what_level2_says(name: str) -> None:
                 args[1] = RANDOM.randrange(min(bits[0], 1 << (bits[1] - 1)))
             try:
                 wanted = eval(code, {**names, **{f"a{n}": a for n, a in enumerate(args)}})
-            except Exception as e:  # a product of an odd width has to fit; what hardware gives then is nobody's matter
-                assert type(e).__name__ == "Fault"
+            except Fault:  # a sum of an odd width has to fit; what hardware gives then is nobody's matter
                 continue
             assert value(made, dict(zip(leaves, args, strict=True))) == wanted, (str(op), args)
             folded = scalar(graph, op, [graph.const(a) for a in args])

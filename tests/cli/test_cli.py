@@ -258,6 +258,16 @@ def text_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return path
 
 
+def test_opt_lowers_to_hardware(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[1] / "ir" / "hardware" / "accumulate.mlir"
+    assert "hw.module @sums" in cuvil(capsys, "opt", path, "--to", "hardware")[1]
+    text = cuvil(capsys, "opt", path, "--to", "verilog")[1]
+    assert "// file: sums.sv" in text
+    assert "module model_top" in text
+    assert cuvil(capsys, "opt", path, "--to", "vhdl")[0] == 2
+    assert cuvil(capsys, "opt", path, "--to", "hardware", "--interpret", "top")[0] == 2
+
+
 def test_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = text_of(tmp_path, capsys)
     code, out, err = cuvil(capsys, "opt", path)

@@ -59,7 +59,7 @@ class _Text:
             lines += self._instance(op)
         end = ops[-1]
         outputs = [p.port_name.data for p in self.module.module_type.ports if p.dir.data == hw.Direction.OUTPUT]
-        lines += [f"  assign {n} = {self.operand(v)};" for n, v in zip(outputs, end.operands, strict=True)]
+        lines += [f"  assign {n} = {self.whole_of(v)};" for n, v in zip(outputs, end.operands, strict=True)]
         return "\n".join([*lines, "endmodule", ""])
 
     def _head(self) -> list[str]:
@@ -101,12 +101,18 @@ class _Text:
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
-    def operand(self, value: SSAValue) -> str:
+    def whole_of(self, value: SSAValue) -> str:
+        """An expression that stands alone."""
         if value in self.names:
             return self.names[value]
-        op = value.owner
-        assert isinstance(op, Operation)
-        text = self._value(op)
+        assert isinstance(value.owner, Operation)
+        return self._value(value.owner)
+
+    def operand(self, value: SSAValue) -> str:
+        """An expression within another."""
+        text, op = self.whole_of(value), value.owner
+        if value in self.names:
+            return text
         return (
             text if isinstance(op, hw.ConstantOp | comb.ExtractOp | comb.ConcatOp | comb.ReplicateOp) else f"({text})"
         )
@@ -135,6 +141,8 @@ class _Text:
                 return f"{a} {_COMPARED[rule]} {b}"
             case comb.XorOp() if len(args) == 2 and _ones(op.inputs[1]):
                 return f"~{args[0]}"
+        if len(args) == 1:
+            return self.whole_of(op.operands[0])
         if op.name in _JOINED:
             return f" {_JOINED[op.name]} ".join(args)
         if op.name in _TWO:
@@ -161,8 +169,8 @@ class _Text:
             groups.setdefault((op.ce, op.reset), []).append(op)
         for (enable, reset), members in groups.items():
             yield f"  always_ff @(posedge {self.operand(members[0].clk)})"
-            taken = [f"{self.names[op.data]} <= {self.operand(op.input)};" for op in members]
-            condition = "" if _ones(enable) else f"if ({self.operand(enable)}) "
+            taken = [f"{self.names[op.data]} <= {self.whole_of(op.input)};" for op in members]
+            condition = "" if _ones(enable) else f"if ({self.whole_of(enable)}) "
             if reset is not None:
                 yield f"    if ({self.operand(reset)}) begin"
                 for op in members:
@@ -187,7 +195,7 @@ class _Text:
             ports = list(zip(names, (*op.operands, *op.results), strict=True))
         else:
             return
-        yield ",\n".join(f"    .{name}({self.operand(value)})" for name, value in ports)
+        yield ",\n".join(f"    .{name}({self.whole_of(value)})" for name, value in ports)
         yield "  );"
 
     def _instance_name(self, wanted: str) -> str:
@@ -222,5 +230,11 @@ def _narrow(value: SSAValue) -> tuple[SSAValue, bool] | None:
     if isinstance(above, hw.ConstantOp) and int(above.value.value.data) == 0:
         return low, False
     top = above.input.owner if isinstance(above, comb.ReplicateOp) else above
-    sign = isinstance(top, comb.ExtractOp) and top.input is low and int(top.low_bit.value.data) == width_of(low) - 1
+    sign = isinstance(top, comb.ExtractOp) and _place(top.result) == _place(low, width_of(low) - 1)
     return (low, True) if sign or (isinstance(above, comb.ReplicateOp) and above.input is low) else None
+
+
+def _place(value: SSAValue, bit: int = 0) -> tuple[SSAValue, int]:
+    """A bit of a value, as one of what that is a part of."""
+    op = value.owner
+    return (op.input, int(op.low_bit.value.data) + bit) if isinstance(op, comb.ExtractOp) else (value, bit)
