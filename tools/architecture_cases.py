@@ -20,7 +20,8 @@ Inputs = Callable[[], dict[str, Any]]
 @dataclass(frozen=True)
 class Case:
     """`route`: how users compile it: "accelerate" (with "whole=False" where Python decides on values), "torch.compile"
-    or "compile". `make`: the model and its inputs by name of forward's parameter."""
+    (with Dynamo's setting "allow_rnn" for recurrent layers) or "compile". `make`: the model and its inputs by name of
+    forward's parameter."""
 
     name: str
     route: str

@@ -195,7 +195,9 @@ def _both(name: str, model: Callable[[], nn.Module], x: Callable[[], Tensor]) ->
         parameter = "src" if isinstance(built, nn.TransformerEncoder) else "x"
         return settled(built), {"" if isinstance(built, nn.Sequential | nn.LSTM) else parameter: x()}
 
-    return [Case(name, route, make) for route in ("compile", "torch.compile")]
+    # Without that setting Dynamo leaves recurrent layers to PyTorch.
+    recurrent = any(word in name for word in ("LSTM", "GRU"))
+    return [Case(name, route, make) for route in ("compile", "torch.compile" + recurrent * ", allow_rnn")]
 
 
 LAYERS: tuple[Case, ...] = tuple(c for name, (m, x) in _cases().items() for c in _both(name, m, x))

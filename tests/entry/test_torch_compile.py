@@ -262,6 +262,19 @@ def test_fused_attention_layers(norm_first: bool) -> None:
     agree(f, compiled(f)[0], x, padding, causal)
 
 
+def test_an_op_that_asks_values_but_in_python() -> None:
+    """torch.istft in C++ looks at its window; its form in Python, which traces take, doesn't."""
+
+    def f(x: Any) -> Any:
+        window = torch.hann_window(16)
+        spectrum = torch.stft(x, 16, 4, window=window, return_complex=True)
+        return torch.istft(spectrum * 0.5, 16, 4, window=window, length=60)
+
+    fast, made = compiled(f)
+    torch.testing.assert_close(fast(rand(1, 64)), f(rand(1, 64)))
+    assert len(made) == 1
+
+
 def test_threads() -> None:
     model = nn.Linear(4, 4).eval()
     fast, _ = compiled(model)

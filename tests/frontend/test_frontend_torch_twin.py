@@ -179,21 +179,29 @@ def test_recording_in_a_model_inside_another() -> None:
     assert capturing._active_collector.get() is None
 
 
-def test_checks_of_values_name_the_way_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.needs("gcc")
+def test_checks_of_values_are_guards() -> None:
+    """What transformers asks of values, such as whether a text has a place for each part of an image."""
     utils = pytest.importorskip("transformers.utils.import_utils")
+
+    def ask(x: Any) -> None:
+        utils.torch_compilable_check(x > 0, "positive")
+        utils.torch_compilable_check(x.sum() < 9, lambda: "a small sum")
 
     class Checked(nn.Module):
         def forward(self, x: Any) -> Any:
-            utils.torch_compilable_check(x > 0, "positive")
+            ask(x)
             return x * 2
 
     x = torch.ones(3)
-    monkeypatch.delenv("TRANSFORMERS_DISABLE_TORCH_CHECK", raising=False)
-    with pytest.raises(cuvil.Unsupported, match="TRANSFORMERS_DISABLE_TORCH_CHECK=1"):
-        cuvil.accelerate(Checked().eval())(x)
-    monkeypatch.setenv("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
-    torch._dynamo.reset()
-    assert torch.equal(cuvil.accelerate(Checked().eval())(x), x * 2)
+    fast = cuvil.accelerate(Checked().eval())
+    assert torch.equal(fast(x), x * 2)
+    for wrong in (torch.tensor([1.0, -1.0, 1.0]), torch.full((3,), 4.0)):
+        with pytest.raises(
+            cuvil.GuardError, match=r"the check at .*import_utils\.py:\d+, called at test_frontend_torch_twin"
+        ):
+            fast(wrong)
+    assert len(fast.cuvil_programs) == 1
 
 
 @pytest.mark.needs("gcc")

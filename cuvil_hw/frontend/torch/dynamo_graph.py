@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.torch.aten.emitter import from_data
 from cuvil_hw.frontend.torch.attention_fast_path import FUSED
+from cuvil_hw.frontend.torch.checks import checked, checks
 from cuvil_hw.frontend.torch.errors import line_of, reason
 from cuvil_hw.frontend.torch.numbers import EXTREMES, Counted, counts, extreme
 
@@ -29,11 +31,6 @@ _SELECTED = (
     "is what a computed mask selects, or as many, of a shape known at run time only; return a tensor and the mask, a "
     "bounded form (nonzero_static), or what was reduced or written back by the same mask; without fullgraph=True, "
     "PyTorch selects"
-)
-
-_UNCHECKED = (
-    ": it checks values that only a run knows; with TRANSFORMERS_DISABLE_TORCH_CHECK=1 in the environment transformers "
-    "leaves such checks out"
 )
 
 
@@ -126,7 +123,7 @@ class Specialized(torch.fx.Interpreter):
     def __init__(self, graph: torch.fx.GraphModule, scalars: Mapping[str, Any]) -> None:
         super().__init__(graph, garbage_collect_values=False)
         self.extra_traceback = False  # it would add the node's text to the message
-        self._scalars = scalars
+        self._scalars, self._checks = scalars, checks(graph.graph)
 
     def run_node(self, n: torch.fx.Node) -> Any:
         source = n.args[0] if n.args else None
@@ -138,6 +135,8 @@ class Specialized(torch.fx.Interpreter):
             if n.op == "call_function" and n.target in FUSED:
                 args, kwargs = self.fetch_args_kwargs_from_env(n)
                 return FUSED[n.target](*args, **kwargs)
+            if n in self._checks:
+                return checked(n, self.fetch_args_kwargs_from_env(n)[0])
             if n.op == "call_function" and n.target in EXTREMES:
                 args, _ = self.fetch_args_kwargs_from_env(n)
                 if any(isinstance(a, torch.Tensor) for a in args):
@@ -148,8 +147,7 @@ class Specialized(torch.fx.Interpreter):
         except CuvilError:
             raise
         except Exception as e:  # a fake run or a trace: whatever an op raises means that it can't be compiled
-            why = reason(e) + (_UNCHECKED if "torch_compilable_check" in (n.stack_trace or "") else "")
-            raise Unsupported([Refusal(_name(n), why, 1, (line_of(n),))], "torch.compile") from e
+            raise Unsupported([Refusal(_name(n), reason(e), 1, (line_of(n),))], "torch.compile") from e
 
     def _autocast(self, n: torch.fx.Node) -> Any:
         """Autocast that is switched off. One that is on is refused: what it casts, nobody has written down."""
@@ -188,7 +186,8 @@ def plan(
     wants_grad = torch.is_grad_enabled()
     given = [fakes[id(a)] if isinstance(a, torch.Tensor) else a for a in args]
     before = [(_place(f), f._version) if isinstance(f, FakeTensor) else None for f in given]
-    with mode, torch.no_grad():
+    # Some ops have two meanings, and Dynamo and torch.export take the one in Python.
+    with mode, enable_python_dispatcher(), torch.no_grad():
         results = Specialized(graph, scalars).run(*given)
     written = []
     for i, (fake, was) in enumerate(zip(given, before, strict=True)):

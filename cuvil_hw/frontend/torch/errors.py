@@ -56,6 +56,12 @@ def line_of(node: torch.fx.Node) -> str:
     return user_line((file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or ""))
 
 
+def way_to(node: torch.fx.Node) -> str:
+    """The user's last two lines on the way to a node: `utils.py:3, called at model.py:12`."""
+    frames = [(f, int(n)) for f, n in _FRAME.findall(node.meta.get("stack_trace") or "") if is_the_users(f)]
+    return ", called at ".join(user_line([frame]) for frame in reversed(frames[-2:]))
+
+
 def raised_at(error: BaseException) -> str:
     """The user's line that raised; empty where none did."""
     return user_line((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))

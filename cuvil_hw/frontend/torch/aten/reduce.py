@@ -73,7 +73,7 @@ def _enter_truth(target: str, op: type[Any]) -> None:
         flags = e.cast(e.cast(x, "bool"), "i8")
         return e.cast(reduced(e, op, flags, dims, keepdim), e.out.dtype)
 
-    @converts(target)
+    @converts(target, f"_is_{target}_true")
     def over_all(e: AtenEmitter, x: Value) -> Value:
         return truth(e, x, None, False)
 
