@@ -40,6 +40,7 @@ module cuvil_gearbox #(
     localparam TAIL = COUNT - (OUTS - 1) * B;  // elements of the last word
     localparam G = GROUP * BITS;
     localparam FILL = $clog2(ROOM + 1);
+    localparam LEVELS = $clog2(GB);  // bits of the groups that stay where a word comes
     localparam TAKEN = $clog2(INS + 1);
     localparam GIVEN = OUTS > 1 ? $clog2(OUTS) : 1;
 
@@ -66,28 +67,29 @@ module cuvil_gearbox #(
                 assign out_data[i*BITS +: BITS] = out_final ? '0 : held[i*BITS +: BITS];
             end
         end
-        // Group i after this edge: of the word that comes, where that begins at or before it; else as it was, moved up by a
-        // word that leaves.
+        // What comes, moved up by the groups that stay: by 1, 2, 4 … of them.
+        for (i = 0; i <= LEVELS; i = i + 1) begin : steps
+            wire [ROOM*G-1:0] moved;
+            if (i == 0) begin : first
+                if (GA == 1) assign moved = {ROOM{in_data}};
+                else if (GA < ROOM) assign moved = {{((ROOM-GA)*G){1'b0}}, in_data};
+                else assign moved = in_data;
+            end else if (GA > 1) begin : shifted
+                assign moved = left[i-1] ? steps[i-1].moved << (G << (i - 1)) : steps[i-1].moved;
+            end else begin : same
+                assign moved = steps[i-1].moved;
+            end
+        end
+        // Group i after this edge: of what comes, behind those that stay; else as it was, moved down by a word that leaves.
         for (i = 0; i < ROOM; i = i + 1) begin : places
             wire [G-1:0] old;
-            wire [G-1:0] next;
-            if (i + GB < ROOM) begin : moved
+            if (i + GB < ROOM) begin : moves
                 assign old = give ? held[(i+GB)*G +: G] : held[i*G +: G];
-            end else begin : still
+            end else begin : stays
                 assign old = held[i*G +: G];
             end
-            if (GB == 1) begin : first
-                if (i < GA) begin : new_word
-                    assign next = take ? in_data[i*G +: G] : old;
-                end else begin : never
-                    assign next = old;
-                end
-            end else begin : anywhere
-                wire [FILL-1:0] at = FILL'(i) - left;
-                wire mine = take && FILL'(i) >= left && 32'(at) < GA;
-                assign next = mine ? in_data[at*G +: G] : old;
-            end
-            always_ff @(posedge clk) held[i*G +: G] <= next;
+            wire mine = take && (i >= GB - 1 && GA > 1 || (GA == 1 ? left == FILL'(i) : left <= FILL'(i)));
+            always_ff @(posedge clk) held[i*G +: G] <= mine ? steps[LEVELS].moved[i*G +: G] : old;
         end
     endgenerate
 

@@ -15,14 +15,18 @@ module cuvil_rom #(
     output logic [WIDTH-1:0]  data
 );
     logic [WIDTH-1:0] held [0:DEPTH-1];
+    generate
+        if (FILE != "") begin : contents  // a tool may look at the module by itself
 `ifdef VERILATOR
-    initial begin
-        string folder;
-        if ($value$plusargs("cuvil_rom=%s", folder) == 0) folder = `CUVIL_ROM_DIR;
-        $readmemh({folder, FILE}, held);
-    end
+            initial begin
+                string folder;
+                if ($value$plusargs("cuvil_rom=%s", folder) == 0) folder = `CUVIL_ROM_DIR;
+                $readmemh({folder, FILE}, held);
+            end
 `else
-    initial $readmemh({`CUVIL_ROM_DIR, FILE}, held);
+            initial $readmemh({`CUVIL_ROM_DIR, FILE}, held);
 `endif
+        end
+    endgenerate
     always_ff @(posedge clk) if (en) data <= held[addr];
 endmodule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
@@ -68,3 +68,11 @@ class Device(Protocol):
 
     def usable(self) -> str | None:
         """None if this device can run programs on this machine, else the reason, for `cuvil doctor`."""
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """What a device offers beside `Device` where runs on it have options, such as a file for waves."""
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take options by name, before programs are loaded. Raises CuvilError for unknown or wrong ones."""

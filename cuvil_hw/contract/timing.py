@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from cuvil_hw.contract.device import Loaded
 from cuvil_hw.errors import CuvilError
 
-CYCLES = "sim-cycles"  # the interface
+CYCLES, RTL = "sim-cycles", "rtl"  # the interfaces that have clocks
 ORIGIN = f"simulated ({CYCLES})"
 FIRST, MOST = 6, 96  # samples of the first attempt, and of the last
 

@@ -16,7 +16,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.contract import calling, canonical, registry, signature
 from cuvil_hw.contract.device import Array, Loaded, Port
-from cuvil_hw.contract.timing import CYCLES, Timing, timing_of
+from cuvil_hw.contract.timing import CYCLES, RTL, Timing, timing_of
 from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.report.report import Report
@@ -79,8 +79,11 @@ class Executable:
     classes are built by programs from `cuvil.compile`; programs from `cuvil.load` return dicts instead.
     """
 
-    def __init__(self, artifact: Artifact, interface: str | None = None) -> None:
-        """Raises ArtifactError when the parts of the artifact contradict each other."""
+    def __init__(
+        self, artifact: Artifact, interface: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """`options`: of the interface, as cuvil.load takes them. Raises ArtifactError when the parts of the artifact
+        contradict each other."""
         if "open" in artifact.manifest.info:
             raise ArtifactError(
                 f"{artifact.manifest.model}: has open shapes: one program for each size; take one of them by "
@@ -93,6 +96,7 @@ class Executable:
             )
         self.artifact = artifact
         self.interface = interface if interface is not None else artifact.manifest.interface
+        self.options = dict(options or {})
         constants = artifact.constants()
         self._prologue, self._epilogue = host_programs(artifact, constants)
         self._calling, self._initial = calling_of(artifact, constants)
@@ -252,12 +256,13 @@ class Executable:
         return evaluation.evaluate(self, data, labels, reference, top, self.float_model)
 
     def timing(self, depths: Mapping[str, int] | None = None) -> Timing:
-        """Cycles a sample, who waits for whom and how full FIFOs are in a streaming design: simulated with clocks,
-        whatever the interface of this executable. `depths`: words of FIFOs by stream, instead of the design's own.
+        """Cycles a sample, who waits for whom and how full FIFOs are in a streaming design: of its SystemVerilog where
+        the interface of this executable is "rtl", else of its sources, simulated with clocks. `depths`: words of FIFOs
+        by stream, instead of the design's own; "rtl" only makes them smaller.
 
         Raises CuvilError where the target can't or there is no such stream, DeviceError for a deadlock, and as `open`.
         """
-        with Executable(self.artifact, CYCLES) as twin:
+        with Executable(self.artifact, RTL if self.interface == RTL else CYCLES) as twin:
             return timing_of(twin._open().loaded(), depths or {}, self.name)
 
     def bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +276,7 @@ class Executable:
 
     def __copy__(self) -> Executable:
         """The same program with its own device and its own state, which starts as a copy of this one's."""
-        twin = Executable(self.artifact, self.interface)
+        twin = Executable(self.artifact, self.interface, self.options)
         twin._kept = dict(self._kept)
         twin.float_model = self.float_model
         return twin
@@ -360,7 +365,9 @@ class Executable:
     def _open(self) -> Opened:
         with self._opening:
             if self._opened is None and not self._closed:
-                opened = Opened(self.name, lambda folder: load_on_device(self.artifact, self.interface, folder))
+                opened = Opened(
+                    self.name, lambda folder: load_on_device(self.artifact, self.interface, self.options, folder)
+                )
                 # Not bound to self: runs when the executable is collected. Opened itself sees to the process's end.
                 weakref.finalize(self, opened.close).atexit = False
                 self._opened = opened

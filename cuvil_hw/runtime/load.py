@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.dynamic import DynamicExecutable, restore
@@ -11,10 +14,11 @@ from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.open_program import is_open
 
 
-def load(path: str | os.PathLike[str], interface: str | None = None) -> Executable | DynamicExecutable:
+def load(path: str | os.PathLike[str], interface: str | None = None, **options: Any) -> Executable | DynamicExecutable:
     """Open a `.cuvil` file as a program.
 
-    `interface`: the device, "hw", "sim" or "null"; None: the one that the artifact names. Every byte of the file is
+    `interface`: the device, "hw", "sim" or "null"; None: the one that the artifact names. `options`: of a device that
+    has some; "rtl" has trace="run.fst" (or .vcd), stalls=30 (percent of cycles) and seed=1. Every byte of the file is
     verified first. A program with open shapes has the sizes that were compiled when it was saved.
 
     An artifact is code: opening a device other than "null" loads its library, or compiles and runs its sources. Only
@@ -24,11 +28,18 @@ def load(path: str | os.PathLike[str], interface: str | None = None) -> Executab
         ArtifactError: the file is damaged, or isn't an artifact.
         ToolNotFound, DeviceError, CuvilError: the device can't be opened.
     """
-    executable = program_in(container.read(path), interface)
+    executable = program_in(container.read(path), interface, options)
     executable.open()
     return executable
 
 
-def program_in(artifact: Artifact, interface: str | None = None) -> Executable | DynamicExecutable:
-    """The program in an artifact. Nothing in it is executed until it is opened or called. Raises ArtifactError."""
-    return restore(artifact, interface) if is_open(artifact) else Executable(artifact, interface)
+def program_in(
+    artifact: Artifact, interface: str | None = None, options: Mapping[str, Any] | None = None
+) -> Executable | DynamicExecutable:
+    """The program in an artifact. Nothing in it is executed until it is opened or called. Raises ArtifactError, and
+    CuvilError for options with open shapes."""
+    if not is_open(artifact):
+        return Executable(artifact, interface, options)
+    if options:
+        raise CuvilError(f"{artifact.manifest.model}: has open shapes, for which there are no options of an interface")
+    return restore(artifact, interface)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cuvil_hw.contract import calling, registry
-from cuvil_hw.contract.device import Array, DeviceProgram, Loaded, Port
+from cuvil_hw.contract.device import Array, Configurable, DeviceProgram, Loaded, Port
 from cuvil_hw.contract.record import seal
 from cuvil_hw.errors import ArtifactError, CuvilError
 from cuvil_hw.runtime import artifact as container
@@ -64,9 +65,9 @@ def _same(what: str, prepared: Prepared, ports: Sequence[Port]) -> None:
         raise CuvilError(f"{what} hands on ({shown[0]}), but ({shown[1]}) is declared")
 
 
-def load_on_device(artifact: Artifact, interface: str, folder: Path) -> Loaded:
+def load_on_device(artifact: Artifact, interface: str, options: Mapping[str, Any], folder: Path) -> Loaded:
     """Open the device and load the program, whose files are extracted to `folder`. Raises ArtifactError for products
-    that are for another kind of machine, and what the device raises."""
+    that are for another kind of machine, CuvilError for options that the device hasn't, and what the device raises."""
     manifest = artifact.manifest
     here = {"machine": platform.machine(), "system": platform.system().lower()}
     for key, value in here.items() if interface == "hw" else ():
@@ -75,6 +76,11 @@ def load_on_device(artifact: Artifact, interface: str, folder: Path) -> Loaded:
             raise ArtifactError(f"{manifest.model}: was compiled for {key} {built}, this is {value}; recompile for it")
     try:
         device = registry.open_device(manifest.adapter, manifest.profile, interface)
+        if options:
+            if not isinstance(device, Configurable):
+                listed = ", ".join(sorted(options))
+                raise CuvilError(f"{manifest.model}: interface {interface!r} has no options; leave out {listed}")
+            device.configure(options)
         container.extract(artifact, folder)
         ins, outs = manifest.device_inputs, manifest.device_outputs
         sealed = seal(manifest.info, ins, outs)

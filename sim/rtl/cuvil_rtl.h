@@ -140,7 +140,7 @@ public:
 
     void limit(const char* name, long words) {
         for (auto& c : channels_)
-            if (c->name == name && c->limit) *c->limit = uint32_t(words > 0 ? words : c->depth);
+            if (c->name == name && c->limit) *c->limit = uint32_t(words > 0 && words < c->depth ? words : c->depth);
     }
 
     // Begin to count anew; the design is in reset then.
@@ -258,10 +258,10 @@ private:
         return static_cast<T*>(var->datap());
     }
 
-    // "input:0" is the first input.
+    // "input_0" is the first input.
     const Port* port_of(const std::string& channel) const {
         for (const std::vector<Port>* ports : {&inputs_, &outputs_}) {
-            const std::string head = ports == &inputs_ ? "input:" : "output:";
+            const std::string head = ports == &inputs_ ? "input_" : "output_";
             for (size_t n = 0; n < ports->size(); ++n)
                 if (channel == head + std::to_string(n)) return &(*ports)[n];
         }

@@ -41,9 +41,7 @@ def test_a_fifo_keeps_all_words_in_order(fifos: RtlBench, percent: int) -> None:
 
 
 def test_a_fifo_moves_a_word_a_cycle(fifos: RtlBench) -> None:
-    given = [
-        [0] * (250 if depth == 1 else 500) for depth, _ in FIFOS
-    ]  # a register alone takes a word every other cycle
+    given = [[0] * (250 if depth == 1 else 500) for depth, _ in FIFOS]  # one register: every other cycle
     _, cycles = fifos.run(given, [len(g) for g in given])
     assert cycles <= 500 + 3
 
@@ -61,7 +59,8 @@ def test_a_fifo_holds_as_many_words_as_it_says(fifos: RtlBench) -> None:
 
 # Lanes in, lanes out, elements of a tensor.
 GEARS = [
-    (8, 1, 16), (8, 1, 13), (1, 8, 16), (1, 8, 9), (8, 3, 24), (8, 3, 25), (3, 8, 24), (3, 8, 7), (4, 4, 12), (4, 4, 10),
+    (8, 1, 16), (8, 1, 13), (1, 8, 16), (1, 8, 9), (8, 3, 24), (8, 3, 25), (3, 8, 24), (3, 8, 7),
+    (4, 4, 12), (4, 4, 10),
     (8, 12, 48), (12, 8, 49), (2, 8, 9), (1, 1, 5), (8, 5, 3), (5, 8, 3), (16, 1, 1), (4, 6, 7),
 ]  # fmt: skip
 BITS = 5

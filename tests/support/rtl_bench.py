@@ -15,8 +15,8 @@ from cuvil_hw.adapters.streaming.verilated.model import Model
 
 @dataclass(frozen=True)
 class Instance:
-    """A module with its parameters. `inputs`, `outputs`: bits of its valid-ready ports by name; `joined`: connections as
-    SystemVerilog, with {n} for the number of the instance, beside those by the ports' names or (`named` false) instead."""
+    """A module with its parameters. `inputs`, `outputs`: bits of its valid-ready ports by name; `joined`: connections
+    as SystemVerilog, {n} is the number of the instance, beside those by the ports' names or (`named` false) instead."""
 
     module: str
     parameters: Mapping[str, int | str]
@@ -37,7 +37,8 @@ def together(instances: Sequence[Instance], more: Mapping[str, str] | None = Non
             there, back = ("input", "output") if given else ("output", "input")
             for name, bits in names.items():
                 full = f"{name}{n}"
-                ports += [f"{there} logic [{bits - 1}:0] {full}_data", f"{there} logic {full}_valid", f"{back} logic {full}_ready"]  # fmt: skip
+                ports += [f"{there} logic [{bits - 1}:0] {full}_data", f"{there} logic {full}_valid"]
+                ports.append(f"{back} logic {full}_ready")
                 wire.append(Wires.plain(full, bits))
                 if instance.named:
                     wires += [f".{name}_{s}({full}_{s})" for s in ("data", "valid", "ready")]
@@ -73,7 +74,7 @@ class RtlBench:
         ins = [_bytes(words, w.bits) for words, w in zip(given, self.module.inputs, strict=True)]
         outs = [np.zeros((1, n, (w.bits + 7) // 8), np.uint8) for n, w in zip(taken, self.module.outputs, strict=True)]
         self.model.restart(seed, percent)
-        cycles = self.model.run(ins, outs, 1, True, patience)
+        cycles = self.model.run(ins, outs, 1, True, 10_000)
         return [[int.from_bytes(row.tobytes(), "little") for row in a[0]] for a in outs], cycles
 
 

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,7 +178,3 @@ def _quoted(valid: str) -> str:
 def _member(name: str) -> str:
     """A signal as Verilator's class names it."""
     return name.replace("__", "___05F")
-
-
-def design_wires(names: Sequence[str], bits: int, prefix: str) -> tuple[Wires, ...]:
-    return tuple(Wires.axis(f"{prefix}_{name}", bits) for name in names)

@@ -20,7 +20,7 @@ class Model:
 
     def __init__(self, library: Path, name: str, roms: Path | None = None, channels: str = "", trace: str = "") -> None:
         """`roms`: the folder of the contents of cuvil_rom; `channels`: lines "channel writer reader words" of FIFOs to
-        watch, a port is "input:0"; `trace`: a file to write. Raises DeviceError."""
+        watch, a port is "input_0"; `trace`: a file to write. Raises DeviceError."""
         self._library = Library(library, name)
         self._name = name
         self._functions = self._library.functions
@@ -48,9 +48,9 @@ class Model:
     def run(
         self, inputs: Sequence[Array], outputs: Sequence[Array], samples: int, packet: bool, patience: int = PATIENCE
     ) -> int:
-        """Run some samples; how many cycles that took. Arrays are C-contiguous (samples, words, bytes), a word of `bits`
-        in ceil(bits / 8) bytes. `packet`: only the last sample ends a packet. Raises
-        DeviceError when the design gets stuck, or ends a packet elsewhere."""
+        """Run some samples; how many cycles that took. Arrays are C-contiguous (samples, words, bytes), a word
+        in ceil(bits / 8) bytes. `packet`: only the last sample ends a packet. Raises DeviceError when the design gets
+        stuck, or ends a packet elsewhere."""
         before = self.clock
         self._library.call(
             "cuvil_rtl_run", self._made, _pointers(inputs), _pointers(outputs), _words(inputs), _words(outputs),
