@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.lowering import dataflow
-from cuvil_hw.adapters.streaming.rtl import emit
+from cuvil_hw.adapters.streaming.rtl.delays import Delays
+from cuvil_hw.adapters.streaming.rtl.emit import emit, hardware
+from cuvil_hw.adapters.streaming.timing.figures import time_design
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.types import TensorType
+from tests.adapters.test_fpga_fifo import residual
 from tests.support import fpga_runner
 from tests.support.fpga_networks import network
 from tests.support.rtl_runner import simulated
@@ -64,6 +68,28 @@ def test_a_linear_layer(seed: int) -> None:
 def test_random_networks(seed: int) -> None:
     program, trace = network(seed)
     check(program, seed, trace)
+
+
+@SIMULATED
+@pytest.mark.parametrize("make", [lambda: residual(2), lambda: network(4)[0]], ids=["bypass", "random"])
+def test_a_sample_takes_the_cycles_of_the_report(make: Callable[[], Program]) -> None:
+    program = make()
+    inputs = fpga_runner.samples(program, np.random.default_rng(0), 24)
+    graph, module = lowered(program, 5)
+    found = time_design(module, graph.constants, lambda depth, bits: {}, lambda depth, bits: "", {})
+    with simulated(graph, module) as simulation:
+        few, many = (simulation.run([a[:n] for a in inputs])[1] for n in (8, 24))
+    assert (many - few) / 16 == pytest.approx(found.interval, rel=0.05)
+
+
+@pytest.mark.parametrize(("clock_hz", "least"), [(50e6, 2), (100e6, 3), (300e6, 8)])
+def test_a_faster_clock_takes_more_stages(clock_hz: float, least: int) -> None:
+    graph, module = lowered(residual(), 5)
+    delays = Delays.at(clock_hz)
+    plans = hardware(module, graph.constants, "model", delays)[2]
+    assert max(p.last for p in plans.values()) >= least
+    slow = {n: p.longest for n, p in plans.items() if p.longest > delays.period}
+    assert clock_hz > 100e6 or not slow
 
 
 def test_two_builds_are_equal() -> None:

@@ -20,6 +20,11 @@ class Delays:
     carry: float = 0.03
     multiply: float = 4.0
 
+    @classmethod
+    def at(cls, clock_hz: float) -> Delays:
+        """Stages for a clock: a quarter of its period is left for what the table doesn't know."""
+        return cls(period=0.75e9 / clock_hz)
+
     def of(self, node: Signal) -> float:
         """From a node's arguments to its value."""
         match node.op:
@@ -33,6 +38,8 @@ class Delays:
                 return self._levels(sum(a.bits for a in node.args if a.value is None), 6)
             case "mul":
                 return self._product(node)
+            case "and" | "or" | "xor" if node.hi == 1 and node.lo == 0:
+                return self.level / 2  # a table of six inputs takes several
             case "shr" | "shl":
                 by = node.args[1]
                 return 0.0 if by.value is not None else self._levels(1 << by.bits, 4)

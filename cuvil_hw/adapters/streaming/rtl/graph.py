@@ -253,6 +253,11 @@ class Graph:
             b = b.args[2]
         if a is b:
             return a
+        # Choices of choices become one: a condition is a bit, and made beside what is chosen.
+        if a.op == "select" and a.args[2] is b:
+            return self.select(self.bitwise("and", c, a.args[0]), a.args[1], b)
+        if b.op == "select" and b.args[1] is a:
+            return self.select(self.bitwise("or", c, b.args[0]), a, b.args[2])
         if (a.value, b.value) == (1, 0):
             return c
         if (a.value, b.value) == (0, 1):
