@@ -115,6 +115,12 @@ template <int W> ap_uint<W> at_least(const ap_uint<W>& x, const ap_uint<W>& low)
     return ap_uint<W>(a < b ? b : a);
 }
 
+// x times 2 to the S, which W bits hold.
+template <int W, int S> ap_int<W> up(const ap_int<W>& x) {
+#pragma HLS INLINE
+    return x << S;
+}
+
 // Two products with a factor in common, by one multiplier block: `high` and `low` lie S bits apart in its wide factor. S bits
 // hold a product; where the lower one is negative, it has borrowed one from the upper, which gets it back.
 template <int S> struct products { ap_int<S> low, high; };

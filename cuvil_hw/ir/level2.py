@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.dialects import memref
 from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, VectorType, i32
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
@@ -253,6 +254,38 @@ class MultiplyPairOp(IRDLOperation):
 
 
 @irdl_op_definition
+class AddProductsOp(IRDLOperation):
+    """Adds to each element of `y` a sum of the elements of `x`, each times a constant of its own: additions of a
+    `graph`, a table as ir/adders.py makes it."""
+
+    name = "cuvil.level2.add_products"
+    graph = operand_def(MemRefType)
+    x = operand_def(MemRefType)
+    y = operand_def(MemRefType)
+
+    def __init__(self, graph: SSAValue, x: SSAValue, y: SSAValue) -> None:
+        super().__init__(operands=[graph, x, y])
+
+    def verify_(self) -> None:
+        for memory in (self.x, self.y):
+            kind = memory.type
+            if (
+                not isinstance(kind, MemRefType)
+                or kind.get_num_dims() != 1
+                or not isinstance(kind.element_type, IntegerType)
+            ):
+                raise VerifyException(f"{self.name}: adds integers of arrays of one dimension, not {kind}")
+        if not isinstance(self.graph.owner, memref.GetGlobalOp):
+            raise VerifyException(f"{self.name}: its graph is a table of the module")
+
+    @property
+    def symbol(self) -> str:
+        """Of the table."""
+        assert isinstance(self.graph.owner, memref.GetGlobalOp)
+        return str(self.graph.owner.name_.root_reference.data)
+
+
+@irdl_op_definition
 class LoadWordOp(IRDLOperation):
     """Four neighbouring elements, kept in bytes, as one 32-bit word, the first in its low bits. The first one's offset
     in memory is a multiple of 4."""
@@ -376,6 +409,7 @@ def dialect() -> Dialect:
             AxisWriteOp,
             SaturateOp,
             MultiplyPairOp,
+            AddProductsOp,
             LoadWordOp,
             Dot4Op,
             WidenOp,

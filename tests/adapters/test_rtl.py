@@ -11,9 +11,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.streaming.rtl.emit import emit, hardware
 from cuvil_hw.adapters.streaming.timing.figures import time_design
+from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -61,6 +63,19 @@ def linear() -> Program:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_linear_layer(seed: int) -> None:
     check(linear(), seed)
+
+
+@SIMULATED
+def test_products_by_constants_as_additions() -> None:
+    program = linear()
+    inputs = fpga_runner.samples(program, np.random.default_rng(3), SAMPLES)
+    wanted = fpga_runner.meaning(program, inputs)
+    graph = fpga_runner.graph_of(program)
+    (kernel,) = graph.kernels
+    forms = processes(kernel, FABRICS["dsp48e2"], graph.constants)
+    form = next(f for f in forms if f.folding.multiplier == "adders")
+    with simulated(graph, dataflow.lower(graph, [form], 64)) as simulation:
+        np.testing.assert_array_equal(simulation.run(inputs, 0, 30)[0][0], wanted[0])
 
 
 @SIMULATED

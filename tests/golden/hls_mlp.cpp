@@ -2,34 +2,29 @@
 #include "mlp_int8_top.h"
 #include "tables.h"
 
-// linear, rescale at 0: 9 outputs _ 12 inputs a cycle
+// linear, rescale at 0: 9 outputs _ 12 inputs a cycle, by 125 additions
 static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuvil::vec<ap_int<8>, 9>>& out) {
   #pragma HLS array_reshape variable=linear_0_p complete dim=2
-  #pragma HLS array_reshape variable=linear_0_c complete dim=2
-  #pragma HLS array_reshape variable=linear_0_c complete dim=3
   #pragma HLS array_reshape variable=linear_0_c_1 complete dim=2
   cuvil::vec<ap_int<8>, 12> x;
   cuvil::vec<ap_int<8>, 9> y;
+  ap_int<9> factors[12];
+  #pragma HLS array_partition variable=factors complete dim=1
   ap_int<19> acc[9];
   #pragma HLS array_partition variable=acc complete dim=1
   #pragma HLS pipeline II=1
   x = in.read();
   CUVIL_LANES
+  for (int s = 0; s < 12; ++s) {
+    #pragma HLS unroll
+    factors[s] = ap_int<9>(x[s] + 1);
+  }
+  CUVIL_LANES
   for (int p = 0; p < 9; ++p) {
     #pragma HLS unroll
     acc[p] = linear_0_c_1[0][p];
   }
-  CUVIL_LANES
-  for (int s = 0; s < 12; ++s) {
-    #pragma HLS unroll
-    CUVIL_LANES
-    for (int p = 0; p < 9; ++p) {
-      #pragma HLS unroll
-      const ap_int<17> product = ap_int<9>(x[s] + 1) * linear_0_c[0][s][p];
-      #pragma HLS bind_op variable=product op=mul impl=fabric
-      acc[p] += product;
-    }
-  }
+  linear_0_sums(factors, acc);
   CUVIL_LANES
   for (int p = 0; p < 9; ++p) {
     #pragma HLS unroll
@@ -40,30 +35,28 @@ static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuv
   out.write(y);
 }
 
-// linear, rescale at 2: 7 outputs _ 9 inputs a cycle
+// linear, rescale at 2: 7 outputs _ 9 inputs a cycle, by 77 additions
 static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvil::vec<ap_int<8>, 7>>& out) {
   #pragma HLS array_reshape variable=linear_1_p complete dim=2
-  #pragma HLS array_reshape variable=linear_1_c_2 complete dim=2
-  #pragma HLS array_reshape variable=linear_1_c_2 complete dim=3
   #pragma HLS array_reshape variable=linear_1_c_3 complete dim=2
   cuvil::vec<ap_int<8>, 9> x;
   cuvil::vec<ap_int<8>, 7> y;
+  ap_int<9> factors[9];
+  #pragma HLS array_partition variable=factors complete dim=1
   ap_int<19> acc[7];
   #pragma HLS array_partition variable=acc complete dim=1
   #pragma HLS pipeline II=1
   x = in.read();
+  CUVIL_LANES
+  for (int s = 0; s < 9; ++s) {
+    #pragma HLS unroll
+    factors[s] = ap_uint<8>(x[s] + 128);
+  }
   for (int p = 0; p < 7; ++p) {
     #pragma HLS unroll
-    ap_int<32> acc_1 = linear_1_c_3[0][p];
-    CUVIL_LANES
-    for (int s = 0; s < 9; ++s) {
-      #pragma HLS unroll
-      const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_1_c_2[0][p][s];
-      #pragma HLS bind_op variable=product op=mul impl=fabric
-      acc_1 += product;
-    }
-    acc[p] = acc_1;
+    acc[p] = linear_1_c_3[0][p];
   }
+  linear_1_sums(factors, acc);
   for (int p = 0; p < 7; ++p) {
     #pragma HLS unroll
     const ap_int<49> product = acc[p] * linear_1_p[0][p];
@@ -73,28 +66,26 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
   out.write(y);
 }
 
-// linear at 4: 3 outputs _ 7 inputs a cycle
+// linear at 4: 3 outputs _ 7 inputs a cycle, by 29 additions
 static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvil::vec<ap_int<18>, 3>>& out) {
-  #pragma HLS array_reshape variable=linear_2_c_4 complete dim=2
-  #pragma HLS array_reshape variable=linear_2_c_4 complete dim=3
   #pragma HLS array_reshape variable=linear_2_c_5 complete dim=2
   cuvil::vec<ap_int<8>, 7> x;
   cuvil::vec<ap_int<18>, 3> y;
+  ap_int<9> factors[7];
+  #pragma HLS array_partition variable=factors complete dim=1
   ap_int<18> acc[3];
   #pragma HLS array_partition variable=acc complete dim=1
   #pragma HLS pipeline II=1
   x = in.read();
+  for (int s = 0; s < 7; ++s) {
+    #pragma HLS unroll
+    factors[s] = ap_uint<8>(x[s] + 128);
+  }
   for (int p = 0; p < 3; ++p) {
     #pragma HLS unroll
-    ap_int<32> acc_1 = linear_2_c_5[0][p];
-    for (int s = 0; s < 7; ++s) {
-      #pragma HLS unroll
-      const ap_int<16> product = ap_uint<8>(x[s] + 128) * linear_2_c_4[0][p][s];
-      #pragma HLS bind_op variable=product op=mul impl=fabric
-      acc_1 += product;
-    }
-    acc[p] = acc_1;
+    acc[p] = linear_2_c_5[0][p];
   }
+  linear_2_sums(factors, acc);
   for (int p = 0; p < 3; ++p) {
     #pragma HLS unroll
     y[p] = acc[p];

@@ -63,6 +63,14 @@ def count(source: str, tables: str) -> dict[str, Counted]:
     return {name: _function(lines, arrays) for name, lines in _functions(source)}
 
 
+def additions(tables: str) -> dict[str, int]:
+    """Additions and subtractions of each function in the text of tables.h, but those that go into its results."""
+    return {
+        name: sum(len(re.findall(r" [+-] ", line)) for line in lines if not line.startswith("#"))
+        for name, lines in _functions(tables)
+    }
+
+
 def _functions(source: str) -> Iterator[tuple[str, list[str]]]:
     name, lines = "", []
     for line in source.splitlines():

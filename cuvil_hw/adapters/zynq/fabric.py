@@ -29,9 +29,9 @@ _VERSAL = {**_SERIES7, "add": FloatCore(1, 0, 32, 4), "mul": FloatCore(1, 0, 32,
 
 # Signed operand widths: DSP48E1 25×18 (UG479), DSP48E2 27×18 (UG579), DSP58 27×24 (AM004).
 FABRICS = {
-    "dsp48e1": Fabric(25, 18, _RAMB18, 64, _SERIES7, pairs=True),
-    "dsp48e2": Fabric(27, 18, _RAMB18, 64, _ULTRASCALE, pairs=True),
-    "dsp58": Fabric(27, 24, _RAMB18, 64, _VERSAL, pairs=True),
+    "dsp48e1": Fabric(25, 18, _RAMB18, 64, _SERIES7, pairs=True, adders=True),
+    "dsp48e2": Fabric(27, 18, _RAMB18, 64, _ULTRASCALE, pairs=True, adders=True),
+    "dsp58": Fabric(27, 24, _RAMB18, 64, _VERSAL, pairs=True, adders=True),
 }
 
 

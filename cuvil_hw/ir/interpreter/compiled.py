@@ -16,10 +16,12 @@ from xdsl.dialects import arith, func, gpu, memref, scf, vector
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from cuvil_hw.ir.adders import Adders, from_rows
 from cuvil_hw.ir.annotations import Space, text_of
 from cuvil_hw.ir.interpreter.scalars import expression, number
 from cuvil_hw.ir.interpreter.values import Fault, Values, signed
 from cuvil_hw.ir.level2 import (
+    AddProductsOp,
     CopyOp,
     Dot4Op,
     LoadWordOp,
@@ -76,6 +78,7 @@ def compiled(f: func.FuncOp, tables: Mapping[str, Values], clipped: dict[int, in
     waits = any(isinstance(op, WAITS) for op in f.walk())
     writer = _Writer({"clipped": clipped, "Fault": Fault, "tables": tables, "BARRIER": BARRIER})
     writer.names.update(outside=_outside, copy_runs=_copy_runs, load_word=_load_word, dot4=_dot4)
+    writer.names.update(add_products=_add_products)
     writer.function(f, waits)
     text = "\n".join(writer.lines) + "\n"
     made = Compiled(f, text, lambda: None, waits, writer.ops)
@@ -177,6 +180,13 @@ class _Writer:
                 shared, *others = (self.values[v] for v in op.operands)
                 for result, other in zip(op.results, others, strict=True):
                     self.line(f"{self.new(result)} = {shared} * {other}")
+            case AddProductsOp():
+                name, flat = f"graph_{len(self.names)}", self.names["tables"][op.symbol]
+                self.names[name] = from_rows([flat[n : n + 6] for n in range(0, len(flat), 6)])
+                kind = op.y.type
+                assert isinstance(kind, MemRefType)
+                bits = kind.element_type.bitwidth
+                self.line(f"add_products({name}, {self.values[op.x]}, {self.values[op.y]}, {bits})")
             case Dot4Op():
                 args = [self.values[v] for v in op.operands]
                 self.line(f"{self.new(op.output)} = dot4({', '.join(args)})")
@@ -336,6 +346,14 @@ def _copy_runs(
             if not (at >= 0 and at + count <= len(memory)):
                 raise Fault(f"run {n}, elements {at} to {at + count - 1}, leaves the {which} of {len(memory)}")
         target[b : b + count] = source[a : a + count]
+
+
+def _add_products(graph: Adders, x: Values, y: Values, bits: int) -> None:
+    for n, made in enumerate(graph.of(x)):
+        total = y[n] + made
+        if signed(total, bits) != total:
+            raise Fault(f"sum {n} of constant products is {total}, which {bits} bits don't hold")
+        y[n] = total
 
 
 def _load_word(memory: Values, at: int) -> int:

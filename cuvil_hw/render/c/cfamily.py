@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy.typing as npt
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import MemRefType, ModuleOp
 from xdsl.ir import SSAValue
 
-from cuvil_hw.ir.annotations import Name, text_of
-from cuvil_hw.ir.level2 import StreamOp, StreamType
+from cuvil_hw.ir.adders import from_rows
+from cuvil_hw.ir.annotations import Handle, Name, text_of
+from cuvil_hw.ir.level2 import AddProductsOp, StreamOp, StreamType
+from cuvil_hw.render.c import adders
 from cuvil_hw.render.c.expressions import Expressions
 from cuvil_hw.render.c.function import Function
 from cuvil_hw.render.c.inline import writes
 from cuvil_hw.render.c.lang import Lang
 from cuvil_hw.render.c.names import Names
-from cuvil_hw.render.c.scalar import declared
+from cuvil_hw.render.c.scalar import declared, width
 from cuvil_hw.render.c.tables import table
 
 
@@ -32,10 +34,22 @@ def render(module: ModuleOp, lang: Lang, constants: Mapping[str, npt.NDArray[Any
 
 
 def render_tables(module: ModuleOp, lang: Lang, constants: Mapping[str, npt.NDArray[Any]]) -> str:
-    """The module's constant tables, in order. They keep native element types in every language."""
+    """The module's constant tables, in order. They keep native element types in every language. Graphs of additions
+    are functions."""
     names = symbols(module, lang)
-    ops = [op for op in module.body.block.ops if isinstance(op, memref.GlobalOp)]
-    return _literals("".join(table(op, names[op.sym_name.data], lang, constants) for op in ops), lang)
+    graphs = {op.symbol: op for op in module.walk() if isinstance(op, AddProductsOp)}
+    texts = []
+    for op in module.body.block.ops:
+        if isinstance(op, memref.GlobalOp):
+            symbol = op.sym_name.data
+            if symbol in graphs:
+                graph = from_rows(constants[text_of(op, Handle)].tolist())
+                kind = graphs[symbol].y.type
+                assert isinstance(kind, MemRefType)
+                texts.append(adders.function(graph, names[symbol], width(kind.element_type), lang))
+            else:
+                texts.append(table(op, names[symbol], lang, constants))
+    return _literals("".join(texts), lang)
 
 
 def render_streams(module: ModuleOp, lang: Lang) -> str:

@@ -19,6 +19,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir.level2 import (
+    AddProductsOp,
     AxisReadOp,
     AxisType,
     AxisWriteOp,
@@ -174,6 +175,10 @@ class Function(MemoryTexts):
                 self.assign(target, value, op.vector)
             case MultiplyPairOp():
                 self._product_pair(op)
+            case AddProductsOp():
+                x, y = (self.memories[v].name for v in (op.x, op.y))
+                self.flush({y})
+                self.line(f"{self.symbols[op.symbol]}({x}, {y});")
             case arith.MuliOp() if notes.text_of(op, notes.Multiplier) in self.lang.product:
                 self._product(op)
             case scf.ForOp():

@@ -9,7 +9,7 @@ from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw.ir.annotations import Multiplier
-from cuvil_hw.ir.level2 import CopyOp, MultiplyPairOp, StreamOp, StreamReadOp
+from cuvil_hw.ir.level2 import AddProductsOp, CopyOp, MultiplyPairOp, StreamOp, StreamReadOp
 
 STATEMENTS = (memref.AllocaOp, memref.AllocOp, StreamOp, MultiplyPairOp, func.CallOp)
 
@@ -25,6 +25,8 @@ def writes(op: Operation, callees: Mapping[str, set[int]] | None = None) -> list
             return [op.word]
         case CopyOp():
             return [op.target]
+        case AddProductsOp():
+            return [op.y]
         case func.CallOp():
             known = (callees or {}).get(op.callee.root_reference.data)
             return [v for i, v in enumerate(op.arguments) if known is None or i in known]

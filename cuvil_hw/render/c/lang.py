@@ -64,6 +64,8 @@ class Lang:
         product: statements that compute {x} into a new {name} of {type}, by value of `cuvil.multiplier`.
         product_pair: statement that multiplies {low} and {high} by {shared} ({a}, {b} bits of the factors, {s} of a
             product), and how its two results are called.
+        shifted_up: {x} times 2 to the {by}, in {bits} bits.
+        inline: first line of a function that is part of its caller.
         wrap: signed overflow is undefined, so what may wrap is computed unsigned.
         vectors: definition of a type of several lanes ({name}, {type}, {bytes}) and of its twin for memory, {name}u,
             which lies as its lanes do ({lane} bytes); "" without such types.
@@ -129,6 +131,8 @@ class Lang:
     fifo: str = ""
     product: Mapping[str, str] = field(default_factory=dict)
     product_pair: tuple[str, str, str] = ("", "", "")
+    shifted_up: str = ""
+    inline: str = ""
     stream_read: str = ""
     stream_write: str = ""
     axis_param: str = ""
@@ -228,6 +232,8 @@ HLS_CPP = Lang(
         "{name}.low",
         "{name}.high",
     ),
+    shifted_up="cuvil::up<{bits}, {by}>({x})",
+    inline="#pragma HLS inline",
     pipeline="#pragma HLS pipeline II={ii}",
     pipelined_functions=True,
     unroll="#pragma HLS unroll",

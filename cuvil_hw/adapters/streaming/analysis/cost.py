@@ -39,7 +39,7 @@ class Fabric:
     is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
     `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product. `exact`: the
     language has integers of any width; else widths are those of native types. `pairs`: sources may pack two products
-    with a factor in common into one block.
+    with a factor in common into one block. `adders`: sources may hold products by constants as graphs of additions.
     """
 
     dsp_a: int
@@ -60,6 +60,7 @@ class Fabric:
     fused: bool = False
     exact: bool = True
     pairs: bool = False
+    adders: bool = False
 
     def bits(self, dtype: str) -> int:
         """Bits in which an element is kept."""
@@ -316,7 +317,11 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     if floats:
         float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
     multipliers = stage.products[0]
-    if folding.multiplier == "pair" and stage.pair is not None:
+    if folding.graph is not None:
+        luts, registers = logic.graph(folding.graph.adders.adder_bits)
+        use.lut += luts
+        use.ff += registers
+    elif folding.multiplier == "pair" and stage.pair is not None:
         use_pair(use, stage.pair, pe * lanes)
     else:
         for p in multipliers:
@@ -404,16 +409,13 @@ def float_use(use: Use, nodes: Sequence[Expr], fabric: Fabric, lanes: int) -> No
 
 
 def use_product(use: Use, product: Multiplication, fabric: Fabric, lanes: int, kind: str) -> None:
-    """One product a lane, in blocks (`kind` "dsp") or logic ("lut"); logic by a constant is an adder for each digit but
-    one of its signed binary form."""
+    """One product a lane, in blocks (`kind` "dsp") or logic ("lut")."""
     a, b = product.ports
     use.ff += logic.operand_registers(lanes, b)
     if kind != "lut":
         use.dsp += lanes * multiplier_blocks(fabric, a, b)
-    elif product.factor is not None:
-        use.lut += lanes * (digits(product.factor) - 1) * logic.adder(a + b)
     else:
-        use.lut += lanes * logic.multiplier(a, b)
+        use.lut += lanes * logic.multiplier(a, b, product.factor)
 
 
 def use_pair(use: Use, pair: SharedFactor, lanes: int) -> None:
@@ -423,11 +425,6 @@ def use_pair(use: Use, pair: SharedFactor, lanes: int) -> None:
     use.dsp += lanes / 2
     use.ff += logic.operand_registers(lanes, other)
     use.lut += lanes / 2 * (logic.adder(other + 1) + logic.adder(product))
-
-
-def digits(value: int) -> int:
-    """Digits other than 0 of a number in signed binary form (the fewest with digits -1, 0 and 1)."""
-    return ((3 * abs(value)) ^ abs(value)).bit_count()
 
 
 def _buffered(use: Use, folding: Folding, fabric: Fabric) -> None:

@@ -9,6 +9,7 @@ from math import ceil
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.access import Words
+from cuvil_hw.adapters.streaming.analysis.adders import ConstantProducts
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
@@ -20,8 +21,9 @@ MAX_MULTIPLIERS = 4096  # of a process: of arrays in registers HLS tools take no
 @dataclass(frozen=True, slots=True)
 class Folding:
     """`pe` outputs and `simd` inputs a cycle; `memory`: of the weights, "bram", "lutram" or "" without weights;
-    `multiplier`: of the weights, "dsp", "lut", "pair" (two products a DSP block), or "" where there is no choice;
-    `rescale`: of all other products, "dsp" or "lut" likewise; `ii`: cycles between two steps of the stage's loop."""
+    `multiplier`: of the weights, "dsp", "lut", "pair" (two products a DSP block), "adders" (constant products as
+    additions, of `constants`), or "" where there is no choice; `rescale`: of all other products, "dsp" or "lut"
+    likewise; `ii`: cycles between two steps of the stage's loop."""
 
     stage: Stage = field(compare=False, repr=False)
     pe: int = 1
@@ -30,6 +32,12 @@ class Folding:
     multiplier: str = ""
     rescale: str = ""
     ii: int = 1
+    constants: ConstantProducts | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def graph(self) -> ConstantProducts | None:
+        """The constant products that this folding adds up without a multiplier."""
+        return self.constants if self.multiplier == "adders" else None
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -79,9 +87,11 @@ class Folding:
         return "; ".join(parts + ([f"ii={self.ii}"] if self.ii > 1 else []))
 
 
-def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Folding]:
+def foldings(
+    stage: Stage, cores: Cores, pairs: bool = False, constants: ConstantProducts | None = None
+) -> Iterator[Folding]:
     """All foldings of a stage. `cores`: the float operators of the family; `pairs`: its multipliers hold two products
-    of this stage."""
+    of this stage; `constants`: all its products, where they may be additions."""
     multipliers, rescales = (("dsp", "lut") if found else ("",) for found in stage.products)
     if stage.kind == "buffered":
         for rescale in rescales:
@@ -102,8 +112,11 @@ def foldings(stage: Stage, cores: Cores, pairs: bool = False) -> Iterator[Foldin
             if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS or not _fits(stage, pe, simd):
                 continue
             packed = ("pair",) if pairs and pe % 2 == 0 else ()
-            for memory, multiplier, rescale in product(_memories(stage, pe, simd), (*multipliers, *packed), rescales):
-                yield Folding(stage, pe, simd, memory, multiplier, rescale, ii)
+            kinds = (*multipliers, *packed)
+            if constants is not None and (stage.channels_out, stage.tap_count * stage.channels_in) == (pe, simd):
+                kinds = tuple("adders" if kind == "lut" else kind for kind in kinds)
+            for memory, multiplier, rescale in product(_memories(stage, pe, simd), kinds, rescales):
+                yield Folding(stage, pe, simd, memory, multiplier, rescale, ii, constants)
 
 
 def _fits(stage: Stage, pe: int, simd: int) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from cuvil_hw.adapters.streaming.analysis.adders import digits
+
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
@@ -22,12 +24,15 @@ class Coefficient:
 
 _YOSYS = "Yosys 0.23, synth_xilinx -family xc7, benchmarks/fabric_primitives.py: median over the rows not held out"
 _HLS4ML = "wa-hls4ml reports of single dense layers (csynth), benchmarks/cost_model.py, rows not held out"
+_DA4ML = "20 routed designs of da4ml (jedi_linear_da4ml_post_route.csv): median against the full adders of their graphs"
 COEFFICIENTS: Mapping[str, Coefficient] = {
     "multiplier": Coefficient(1.0, _YOSYS),
     "adder": Coefficient(1.0, _YOSYS),
     "multiplexer": Coefficient(0.274, _YOSYS),
     "counter": Coefficient(1.29, _YOSYS),
     "operand register": Coefficient(1.0, _HLS4ML),
+    "addition of a graph": Coefficient(1.05, _DA4ML),
+    "register of a graph": Coefficient(0.53, _DA4ML),
 }
 
 
@@ -35,9 +40,12 @@ def _times(part: str, amount: float) -> float:
     return COEFFICIENTS[part].value * amount
 
 
-def multiplier(a: int, b: int) -> float:
+def multiplier(a: int, b: int, factor: int | None = None) -> float:
     """A signed product of a × b bits. A carry chain adds two rows of partial products, others add their sums two at a
-    time: one chain less than there are rows, each about as long as the wider operand. By one bit it is a selection."""
+    time: one chain less than there are rows, each about as long as the wider operand. By one bit it is a selection, by
+    a constant `factor` an adder for each of its signed binary digits but one."""
+    if factor is not None:
+        return (len(digits(factor)) - 1) * adder(a + b)
     wide, narrow = max(a, b), min(a, b)
     if narrow <= 1:
         return wide / 2 if narrow else 0
@@ -67,6 +75,12 @@ def multiplexer(inputs: int, bits: int) -> float:
 def counter(steps: int) -> float:
     """A counter that wraps after `steps`, with the comparison that says so."""
     return _times("counter", max(steps - 1, 1).bit_length())
+
+
+def graph(full_adders: float) -> tuple[float, float]:
+    """LUTs and flip-flops of sums of constant products, which take so many full adders."""
+    luts = _times("addition of a graph", full_adders)
+    return luts, _times("register of a graph", luts)
 
 
 def operand_registers(products: int, bits: int) -> float:

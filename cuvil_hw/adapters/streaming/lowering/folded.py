@@ -50,9 +50,12 @@ class Folded:
             self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
         self.axes = stage.loops
 
+    def constant(self, buffer: str) -> Any:
+        return self.graph.constant(buffer).reshape(self.graph.buffers[buffer].type.shape)
+
     def table(self, e: Load | Lookup) -> tuple[Any, tuple[int, ...]]:
         """Array of the constants and the axes (of the four) that it keeps; the two folds are merged when both are."""
-        array, kept = gather(e, self.graph, self.grids, self.axes)
+        array, kept = gather(e, self.constant, self.grids, self.axes)
         if kept[-2:] == (2, 3) and not self.outputs_inside:
             array = array.swapaxes(-1, -2)
         if kept[:2] == (0, 1):

@@ -16,6 +16,7 @@ from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.adapters.streaming.lowering.elementwise import elementwise
 from cuvil_hw.adapters.streaming.lowering.moving import moving
+from cuvil_hw.adapters.streaming.lowering.unrolled import constant_products, unrolled
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.lower.emit import Tables
@@ -33,7 +34,12 @@ class Process:
         return self.folding.describe()
 
     def estimate(self, profile: Profile) -> Estimate:
-        cycles = cost.cycles(self.folding)
+        cycles, graph = cost.cycles(self.folding), self.folding.graph
+        room = {a.name: a.budget for a in profile.axes}.get(self.fabric.lut, 0.0)
+        if (
+            graph is not None and graph.least * self.fabric.cell > room
+        ):  # nobody needs to know by how much it is too large
+            return Estimate(cycles / profile.clock_hz, cycles, {self.fabric.lut: graph.least * self.fabric.cell})
         return Estimate(cycles / profile.clock_hz, cycles, cost.resources(self.folding, self.fabric).axes(self.fabric))
 
     @property
@@ -47,6 +53,8 @@ class Process:
         the epilogue is a process of its own, this one gives the sums."""
         f, stage = self.folding, self._stage
         match stage.kind:
+            case "dense" if f.graph is not None:
+                return unrolled(stage, graph, tables, layer, f.graph)
             case "dense" if not stage.ordered:
                 return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory, f.tail > 0)
             case "dense" | "depthwise":
@@ -72,4 +80,5 @@ def processes(
     if orders is not None and stage.order != orders[kernel.output]:
         raise CuvilError(f"{kernel.name} streams {stage.order}, not {orders[kernel.output]}")
     pairs = stage.pair is not None and fabric.holds_pair(stage.pair)
-    return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats, pairs)]
+    products = constant_products(stage, constants) if fabric.adders else None
+    return [Process(f, fabric) for f in fold.foldings(stage, fabric.floats, pairs, products)]

@@ -140,7 +140,7 @@ def dense(
     assert stage.term is not None
     weights = stage.operands[1] if stage.product else None
     source = graph.buffers[stage.sources[0]].type.dtype
-    result, given = (_pass_on, reduce.dtype) if sums else (_emit_result, k.type.dtype)
+    result, given = (_pass_on, reduce.dtype) if sums else (emit_result, k.type.dtype)
     term = stage.term
     # A sum over lanes runs in a native width, where simulators vectorise it; it fits the accumulator by its analysis.
     wide = native(reduce.dtype) if reduce.kind == "sum" else reduce.dtype
@@ -252,7 +252,7 @@ def dense(
     return process(k.name, comment, tables, layer, [*ins, ("out", given, pe)], body)
 
 
-def _emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
+def emit_result(e: Emitter, folded: Folded, nf: SSAValue, p: SSAValue, reduced: SSAValue, y: SSAValue) -> None:
     """The epilogue of one output lane: the kernel's body with its reduction done."""
     k = folded.stage.kernel
     read = read_constant(folded, k.name, [nf, None, None, p], None, "")
@@ -278,7 +278,7 @@ def epilogue(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, lanes
 
         def step(nf: SSAValue) -> None:
             e.do(level2.StreamReadOp(args[0], x))
-            e.loop(lanes, "p", lambda p, _: _emit_result(e, folded, nf, p, e.load(x, p), y), unroll=True)
+            e.loop(lanes, "p", lambda p, _: emit_result(e, folded, nf, p, e.load(x, p), y), unroll=True)
             e.do(level2.StreamWriteOp(args[1], y))
 
         e.nest([(stage.pixels, "pixel"), (folded.nf, "nf")], lambda at: step(at[1]))
@@ -299,7 +299,7 @@ def running(
     assert reduce is not None
     assert stage.term is not None
     source = graph.buffers[stage.sources[0]].type.dtype
-    result, given = (_pass_on, reduce.dtype) if sums else (_emit_result, k.type.dtype)
+    result, given = (_pass_on, reduce.dtype) if sums else (emit_result, k.type.dtype)
     term, last_tap, lanes = stage.term, folded.sf - 1, 1 if stage.ordered else pe
     if stage.floats and any(d.pad for d in stage.dims):
         _check_finite(stage, graph)

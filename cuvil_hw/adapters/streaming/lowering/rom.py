@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,22 +10,20 @@ from cuvil_hw.adapters.streaming.analysis.positions import Array, evaluate
 from cuvil_hw.adapters.streaming.analysis.tables import iterators
 from cuvil_hw.adapters.streaming.analysis.tables import kept as kept_axes
 from cuvil_hw.expr.nodes import Iter, Load, Lookup
-from cuvil_hw.schedule.kernel import KernelGraph
 
 
 def gather(
-    e: Load | Lookup, graph: KernelGraph, grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]
+    e: Load | Lookup, constant: Callable[[str], Array], grids: Mapping[Iter, Array], axes: Sequence[Sequence[Iter]]
 ) -> tuple[Array, tuple[int, ...]]:
     """The constants that `e` reads over the whole iteration space, and which table axes they depend on.
 
-    `axes`: the iterators behind each axis of the table; `grids`: each iterator's values, shaped to broadcast over
-    all axes. An axis on which `e` doesn't depend is left out of the table.
+    `constant`: the array of a buffer; `axes`: the iterators behind each axis of the table; `grids`: each iterator's
+    values, shaped to broadcast over all axes. An axis on which `e` doesn't depend is left out of the table.
     """
     used, kept = iterators(e), kept_axes(e, axes)
     values = {it: grids[it] for it in used}
     if isinstance(e, Load):
-        data = graph.constant(e.buffer).reshape(graph.buffers[e.buffer].type.shape)
-        table = data[tuple(evaluate(i, values, {}) for i in e.index)]
+        table = constant(e.buffer)[tuple(evaluate(i, values, {}) for i in e.index)]
     else:
         table = np.asarray(e.values)[evaluate(e.index, values, {})]
     rank = len(axes)

@@ -9,13 +9,17 @@ from xdsl.dialects.builtin import AnyFloat, MemRefType
 
 from cuvil_hw.adapters.streaming.analysis import cost
 from cuvil_hw.ir import annotations as notes
+from cuvil_hw.ir.level2 import AddProductsOp
 from cuvil_hw.render.c.scalar import width
 
 
 def placed(function: func.FuncOp, fabric: cost.Fabric) -> func.FuncOp:
     """Bind the memories of a process for which nothing was chosen. Changes `function`."""
+    graphs = {op.graph for op in function.walk() if isinstance(op, AddProductsOp)}  # logic, no memories
     for op in function.walk():
         if isinstance(op, memref.AllocaOp | memref.GetGlobalOp) and not notes.noted(op, notes.Bind):
+            if op.results[0] in graphs:
+                continue
             words, bits = geometry(op, fabric)
             kind = "" if notes.noted(op, notes.StreamWord) else fabric.place(words, bits)
             if kind:

@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Operation
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.rtl.graph import Graph, Signal, bits_for, cut
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.ir.adders import Adders
 from cuvil_hw.ir.legal import place
 from cuvil_hw.ir.level2 import MultiplyPairOp, SaturateOp
 
@@ -139,6 +140,18 @@ def _divided(graph: Graph, op: Operation, stem: str, a: Signal, b: Signal, bits:
             quotient = graph.floor_divided(graph.add(a, up), known)
             return quotient if stem == "divsi" else graph.sub(a, graph.mul(quotient, b))
     raise refused(op, "has no hardware form")
+
+
+def sums(graph: Graph, additions: Adders, x: Sequence[Signal]) -> list[Signal]:
+    """Sums of constant products."""
+    values = list(x)
+
+    def shifted(value: int, by: int, sign: int = 1) -> tuple[int, Signal]:
+        return sign, graph.shift_left(values[value], graph.const(by), by) if by else values[value]
+
+    for s in additions.sums:
+        values.append(graph.total([shifted(s.a, s.a_shift), shifted(s.b, s.b_shift, s.sign)]))
+    return [graph.const(0) if o is None else graph.total([shifted(*o)]) for o in additions.outputs]
 
 
 def pair(graph: Graph, op: MultiplyPairOp, args: Sequence[Signal]) -> tuple[Signal, Signal]:

@@ -17,9 +17,10 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import Block, Operation, SSAValue
 
 from cuvil_hw.adapters.streaming.rtl.graph import Graph, Signal, bits_for, cut, word_range
-from cuvil_hw.adapters.streaming.rtl.scalars import NotHardware, constant, pair, refused, scalar, width
+from cuvil_hw.adapters.streaming.rtl.scalars import NotHardware, constant, pair, refused, scalar, sums, width
 from cuvil_hw.ir import annotations as notes
-from cuvil_hw.ir.level2 import MultiplyPairOp, StreamReadOp, StreamType, StreamWriteOp
+from cuvil_hw.ir.adders import from_rows
+from cuvil_hw.ir.level2 import AddProductsOp, MultiplyPairOp, StreamReadOp, StreamType, StreamWriteOp
 
 Path = tuple[Signal, ...]  # conditions, all of which hold
 Lane = tuple[int, ...]
@@ -189,11 +190,23 @@ class _Walk:
             case StreamWriteOp():
                 lanes = [self.cell(op.word, (n,)) for n in range(self.channels[op.stream].lanes)]
                 self.writes.setdefault(self.channels[op.stream], []).append((path, lanes))
+            case AddProductsOp():
+                self.add_products(op)
             case MultiplyPairOp():
                 made = pair(self.graph, op, [self.values[v] for v in op.operands])
                 self.values.update(zip(op.results, made, strict=True))
             case _:
                 self.values[op.results[0]] = scalar(self.graph, op, [self.values[v] for v in op.operands])
+
+    def add_products(self, op: AddProductsOp) -> None:
+        rows, _ = self.table(op.symbol)
+        additions = from_rows(rows.tolist())
+        bits = width(self.kinds[self.names[op.y]].element_type)
+        assert bits is not None
+        made = sums(self.graph, additions, [self.cell(op.x, (n,)) for n in range(additions.inputs)])
+        for n, total in enumerate(made):
+            whole = self.graph.add(self.cell(op.y, (n,)), total)
+            self.cells[self.names[op.y], (n,)] = self.graph.wrap(whole, bits)
 
     def unrolled(self, loop: scf.ForOp, path: Path) -> None:
         if notes.noted(loop, notes.Unroll) is None:
