@@ -3,10 +3,11 @@
     .venv/bin/python -m cuvil_hw.cli compile kws.onnx --target pynq-z2 -o kws.cuvil    # where the compiler is
     .venv-pynq/bin/python benchmarks/batch_driver.py kws.cuvil [--samples 8192] [--runs 5]
 
-The driver is the product's, over pynq's own classes; DMAs, memory and the fabric are simulated. The clock stands still while
-the simulated fabric and its DMAs work (Fabric.settle), and what is left is the driver's: registers, copies into and out of the
-DMA's buffers, cache flushes, waiting loops. "call" is the same for the whole call, with the processor's own steps, such as
-quantizing floats. Figures are processor time of this machine, not of a board's Arm cores; the median of the runs.
+The driver is the product's, over pynq's own classes; DMAs, memory and the fabric are simulated. The clock stands still
+while the simulated fabric and its DMAs work (Fabric.settle), and what is left is the driver's: registers, copies into
+and out of the DMA's buffers, cache flushes, waiting loops. "call" is the same for the whole call, with the processor's
+own steps, such as quantizing floats. Figures are processor time of this machine, not of a board's Arm cores; the median
+of the runs.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def main() -> None:
     with active() as board:
         register(board, container.read(given.program))
         with cuvil.load(given.program, "hw") as executable:
-            inputs = [rng.normal(size=(given.samples, *p.shape[1:])).astype(dtypes.to_numpy(p.dtype)) for p in executable.inputs]
+            inputs = [
+                rng.normal(size=(given.samples, *p.shape[1:])).astype(dtypes.to_numpy(p.dtype))
+                for p in executable.inputs
+            ]
             rates: dict[str, list[float]] = {"driver": [], "call": []}
             executable.run(*[a[:1] for a in inputs])
             for _ in range(given.runs):

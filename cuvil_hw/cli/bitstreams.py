@@ -65,7 +65,7 @@ def add_bitstream(
     Example: cuvil bitstreams add kws.cuvil shell.bit
     """
     from cuvil_hw.adapters.zynq import bitstreams
-    from cuvil_hw.adapters.zynq.ports import stream_ports
+    from cuvil_hw.adapters.zynq.ports import ends_of
     from cuvil_hw.adapters.zynq.shell import SHELL
 
     artifact = _zynq(program)
@@ -75,7 +75,7 @@ def add_bitstream(
         _bytes(hwh if hwh is not None else bit.with_suffix(".hwh")),
         design=_design(artifact),
         part=str(manifest.profile.get("part", "")),
-        ports=stream_ports(manifest.info),
+        **ends_of(manifest.info),
         shell=shell or SHELL,
         tool=tool,
         shared=shared,

@@ -19,8 +19,8 @@ def fastest(
     styles: Sequence[Style], profile: Profile, attempt: Callable[[Style, bool], Arranged]
 ) -> tuple[Style, Arranged]:
     """The style in which a sample takes fewest cycles, of those into whose limits the program fits; its reason says
-    what the others take or lack. `attempt`: arranges the program in a style; True: its error says where else it would fit,
-    which takes long to find. Raises DoesNotFit as the first style does, with a note on each other."""
+    what the others take or lack. `attempt`: arranges the program in a style; True: its error says where else it would
+    fit, which takes long to find. Raises DoesNotFit as the first style does, with a note on each other."""
     best: tuple[Style, Arranged] | None = None
     failed: list[tuple[Style, DoesNotFit]] = []
     others: list[str] = []

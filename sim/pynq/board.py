@@ -21,11 +21,13 @@ from pynqmetadata.views.runtime import RuntimeMetadataParser
 
 from cuvil_hw.adapters.zynq import hwh
 from cuvil_hw.adapters.zynq.ports import StreamPort
+from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
 from cuvil_hw.contract.device import Loaded
 from sim.pynq.dma import MM2S, S2MM, Engine, Fabric, Memory, Samples, Stream
 
 SLCR, CRL_APB, CRF_APB = 0xF800_0000, 0xFF5E_0000, 0xFD1A_0000
 CHANNEL_BYTES = 0x30
+CORE_BYTES, CORE_START, CORE_DONE, CORE_IDLE = 0x1000, 1, 2, 4
 
 
 @dataclass
@@ -54,8 +56,58 @@ class Design:
 
 
 @dataclass
+class MasterDesign:
+    """A design that reads and writes the board's memory itself: the compiled HLS C++ on it, its AXI masters, and how
+    many bytes it works on."""
+
+    simulator: TemporalSimulation
+    masters: tuple[str, ...]
+    memory_bytes: int
+    part: str
+
+
+class Core:
+    """The control registers of a MasterDesign (UG1399): written 1, it runs once; done until that was read. `stands`: it
+    never ends."""
+
+    def __init__(self, design: MasterDesign, wiring: hwh.MasterWiring, memory: Memory, stands: bool) -> None:
+        self._design, self._wiring, self._memory, self._stands = design, wiring, memory, stands
+        self._registers: dict[int, int] = {}
+        self._status = CORE_IDLE
+
+    def read(self, offset: int) -> int:
+        if offset != 0:
+            return self._registers.get(offset, 0)
+        status = self._status
+        if not self._stands:
+            self._status = CORE_IDLE
+        return status
+
+    def write(self, offset: int, value: int) -> None:
+        self._registers[offset] = value
+        if offset == 0 and value & 1:
+            self._status = CORE_START
+            if not self._stands:
+                self._run()
+                self._status = CORE_DONE | CORE_IDLE
+
+    def _run(self) -> None:
+        """Each master reads and writes at its own address; a design has one memory, so they agree."""
+        words = self._wiring.addresses
+        found = {
+            sum(self._registers.get(at, 0) << 32 * n for n, at in enumerate(words[m])) for m in self._design.masters
+        }
+        size = self._design.memory_bytes
+        if len(found) != 1 or not self._memory.holds(min(found), size):
+            raise RuntimeError(f"the masters' addresses {sorted(map(hex, found))} aren't one place of {size} bytes")
+        at = min(found) - self._memory.base
+        self._design.simulator.run_at(self._memory.data[at : at + size])
+
+
+@dataclass
 class Faults:
-    """What goes wrong on the fabric that is programmed next, by port. `stop_words`: the stream of a port stands still
+    """What goes wrong on the fabric that is programmed next, by port. `stands`: a core with masters never ends;
+    `stop_words`: the stream of a port stands still
     after that many words; `corrupt`: that many samples of an output come with a wrong bit; `packet_bytes`: `last` comes
     after that many bytes of an output; `looks`: how often every transfer is seen busy before it moves."""
 
@@ -63,6 +115,7 @@ class Faults:
     corrupt: dict[str, int] = field(default_factory=dict)
     packet_bytes: dict[str, int] = field(default_factory=dict)
     looks: int = 0
+    stands: bool = False
 
 
 class SimulatedBoard(Device):
@@ -81,7 +134,7 @@ class SimulatedBoard(Device):
         self.capabilities = {"REGISTER_RW": True}
         self.timestamp = ""
         self.bitfile_name = ""
-        self.designs: dict[str, Design] = {}
+        self.designs: dict[str, Design | MasterDesign] = {}
         self.faults = Faults()
         self.programmed: list[str] = []  # SHA-256 of each bitstream, in order
         self.transfers = 0
@@ -91,6 +144,7 @@ class SimulatedBoard(Device):
         self._plain: dict[int, int] = _clock_registers(arch)
         self._fabric: Fabric | None = None
         self._core: int | None = None
+        self._masters: tuple[int, Core] | None = None
         self._lock = threading.RLock()
 
     def get_bitfile_metadata(self, bitfile_name: str, partial: bool = False) -> Any:
@@ -113,7 +167,12 @@ class SimulatedBoard(Device):
             self.programmed.append(digest)
         super().post_download(bitstream, parser, self.name)
 
-    def _configure(self, design: Design, hardware: hwh.Hardware) -> None:
+    def _configure(self, design: Design | MasterDesign, hardware: hwh.Hardware) -> None:
+        self._fabric = self._core = self._masters = None
+        if isinstance(design, MasterDesign):
+            masters = hwh.wire_masters(hardware, design.masters, design.part)
+            self._masters = masters.base, Core(design, masters, self.memory, self.faults.stands)
+            return
         wiring = hwh.wire(hardware, design.inputs, design.outputs, design.part)
         engines: dict[int, Engine] = {}
         streams: dict[str, Stream] = {}
@@ -155,6 +214,8 @@ class SimulatedBoard(Device):
         return None
 
     def _read(self, address: int) -> int:
+        if self._masters is not None and 0 <= address - self._masters[0] < CORE_BYTES:
+            return self._masters[1].read(address - self._masters[0])
         found = self._engine(address)
         if found is not None:
             assert self._fabric is not None
@@ -163,6 +224,9 @@ class SimulatedBoard(Device):
         return self._plain.get(address, 0)
 
     def _write(self, address: int, value: int) -> None:
+        if self._masters is not None and 0 <= address - self._masters[0] < CORE_BYTES:
+            self._masters[1].write(address - self._masters[0], value)
+            return
         found = self._engine(address)
         if found is None:
             self._plain[address] = value

@@ -21,7 +21,7 @@ from cuvil_hw import data, ops
 from cuvil_hw.adapters.temporal.engine import Engine
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
-from cuvil_hw.errors import ArtifactError, DeviceError, DoesNotFit
+from cuvil_hw.errors import ArtifactError, DoesNotFit
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime.executable import Executable
@@ -180,11 +180,6 @@ def test_weights_lie_in_ultraram_where_there_is_some() -> None:
     offered = {t: ZynqTemporal().offer(graph, load_profile(t)).overhead for t in ("pynq-z2", "zcu104")}
     assert "uram" not in offered["pynq-z2"]
     assert all(n <= load_profile("zcu104").axis(a).budget for a, n in offered["zcu104"].items() if a != "lutram")
-
-
-def test_devices_that_do_not_run_it_say_so(executable: Executable) -> None:
-    with pytest.raises(DeviceError, match=r"temporal style.* doesn't run yet; open it with interface 'sim'"):
-        Executable(executable.artifact, "hw")(np.zeros((1, 3, 12, 12), np.float32))
 
 
 def test_another_table_of_passes_is_refused() -> None:

@@ -5,6 +5,7 @@ models, all but the artifact of kws."""
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import cuvil
 from cuvil_hw import api
 from cuvil_hw.ir.program import Program, evaluate, parse
 from cuvil_hw.ops import base
+from cuvil_hw.target.profile import load_profile
 from tests.support.meaning_cases import everything
 
 
@@ -66,6 +68,14 @@ def main(folder: Path, models: Path | None) -> None:
         program = level1(executable)
         y = np.concatenate([evaluate(program, [row[None]])[0] for row in sounds])
         np.savez(folder / f"keywords-{target}.npz", x0=sounds, y0=y)
+
+    profile = load_profile("pynq-z2")
+    temporal = replace(profile, settings={**profile.settings, "style": "temporal"})
+    executable = cuvil.compile(words, temporal, sounds[:1], sounds, "int8", name="keywords")
+    executable.save(folder / "temporal-pynq-z2.cuvil")
+    program = level1(executable)
+    y = np.concatenate([evaluate(program, [row[None]])[0] for row in sounds])
+    np.savez(folder / "temporal-pynq-z2.npz", x0=sounds, y0=y)
 
     shapes = ((1, 3, 5, 5), (1, 7))
     inputs = tuple(draw.normal(size=(32, *s[1:])).astype(np.float32) for s in shapes)

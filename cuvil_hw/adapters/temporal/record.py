@@ -11,7 +11,6 @@ from cuvil_hw.adapters.streaming.project.record import DesignRecord, check_sourc
 from cuvil_hw.adapters.temporal.image import packed_weights, room_bytes
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import check_seal
-from cuvil_hw.errors import DeviceError
 
 TABLE = "passes.bin"
 
@@ -19,15 +18,6 @@ TABLE = "passes.bin"
 def is_temporal(program: DeviceProgram) -> bool:
     """Whether a program for an FPGA has the temporal style."""
     return "memory_bytes" in program.info
-
-
-def want_spatial(program: DeviceProgram, device: str) -> None:
-    """Raises DeviceError for a program of the temporal style, which `device` doesn't run."""
-    if is_temporal(program):
-        raise DeviceError(
-            f"{program.name}: has the temporal style, which {device} doesn't run yet; open it with interface 'sim', "
-            "or compile it with the setting `style: spatial` in the profile"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,8 @@ class Plain:
 @dataclass(frozen=True, slots=True)
 class TemporalRecord(DesignRecord):
     """`memory_bytes`: of all; `table_sha256`: of passes.bin, which lies at its start; `inputs_at`, `outputs_at`: bytes
-    of the ports; `cycles`: of a sample, analytic; `latency_cycles`, `bytes_per_cycle`: of the board's memory."""
+    of the ports; `cycles`: of a sample, analytic; `latency_cycles`, `bytes_per_cycle`: of the board's memory;
+    `masters`: the AXI masters, each of which gets the memory's address."""
 
     memory_bytes: int
     table_sha256: str
@@ -80,6 +71,7 @@ class TemporalRecord(DesignRecord):
     cycles: int = 0
     latency_cycles: int = 0
     bytes_per_cycle: float = 0.0
+    masters: tuple[str, ...] = ()
 
     def check(self, program: DeviceProgram) -> None:
         DesignRecord.check(self, program)

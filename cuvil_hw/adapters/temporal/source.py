@@ -19,6 +19,7 @@ NESTS: Lang = replace(
     C99, name="C++", pointer="{const}{type} *{name}", keywords=C99.keywords | CPP_KEYWORDS,
     pipeline="#pragma HLS pipeline II={ii}", hints_first=False,
 )  # fmt: skip
+ENGINE_PORTS = ("weights", "source", "target")
 _BURSTS = "max_read_burst_length=256 max_write_burst_length=256 num_read_outstanding=8 num_write_outstanding=8"
 
 
@@ -46,15 +47,9 @@ def top(
     typed = memory_types(module)
     ports = ["const cuvil::engine::word *weights", "const cuvil::engine::word *source", "cuvil::engine::word *target"]
     ports += [f"{kind} *{port}" for kind, port in typed.items()]
-    pragmas = [
-        f"#pragma HLS interface m_axi port={port} offset=slave bundle={port} {_BURSTS}"
-        for port in ("weights", "source", "target")
-    ]
+    pragmas = [f"#pragma HLS interface m_axi port={port} offset=slave bundle={port} {_BURSTS}" for port in ENGINE_PORTS]
     pragmas += [f"#pragma HLS interface m_axi port={port} offset=slave bundle=nests" for port in typed.values()]
-    pragmas += [
-        f"#pragma HLS interface s_axilite port={port}"
-        for port in ("weights", "source", "target", *typed.values(), "return")
-    ]
+    pragmas += [f"#pragma HLS interface s_axilite port={port}" for port in (*ENGINE_PORTS, *typed.values(), "return")]
     cases = []
     if engine is not None and CONVOLVE in units:
         e = engine

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,13 +130,15 @@ def add(
     *,
     design: str,
     part: str,
-    ports: tuple[tuple[StreamPort, ...], tuple[StreamPort, ...]],
+    ports: tuple[tuple[StreamPort, ...], tuple[StreamPort, ...]] = ((), ()),
+    masters: Sequence[str] = (),
     shell: str,
     tool: str | None = None,
     shared: bool = False,
 ) -> Entry:
     """Register a bitstream for a design, after checking that the two files and the design go together. An entry of the
-    same design, part, tool and shell is replaced. `tool`: None takes what the .hwh says; `shared`: for all users.
+    same design, part, tool and shell is replaced. `ports` or `masters`: of the design, streams or AXI
+    masters; `tool`: None takes what the .hwh says; `shared`: for all users.
 
     Raises DeviceError when they don't fit, CuvilError when the registry can't be written."""
     head = bit_header(bit)
@@ -148,7 +150,10 @@ def add(
             "build it from this artifact's project"
         )
     found = hwh.read(hardware)
-    hwh.wire(found, *ports, part)
+    if masters:
+        hwh.wire_masters(found, masters, part)
+    else:
+        hwh.wire(found, *ports, part)
     entry = Entry(design, part, tool or found.tool, shell, _sha256(bit), _sha256(hardware))
     try:
         _check(asdict(entry), "the new entry")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +23,16 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.temporal.record import want_spatial
-from cuvil_hw.adapters.zynq import bitstreams, hwh
+from cuvil_hw.adapters.temporal.record import is_temporal
+from cuvil_hw.adapters.zynq import hwh, overlay
 from cuvil_hw.adapters.zynq.hwh import Channel, Wiring
+from cuvil_hw.adapters.zynq.overlay import BOARD, FABRIC
 from cuvil_hw.adapters.zynq.ports import folder_digest, stream_ports
 from cuvil_hw.adapters.zynq.record import ZynqRecord
+from cuvil_hw.adapters.zynq.temporal_hw import LoadedTemporal
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import read
 from cuvil_hw.errors import DeviceError, ToolNotFound
-from cuvil_hw.runtime.forks import OneProcess
 from cuvil_hw.runtime.scratch import Scratch
 
 # Registers of one AXI DMA channel, from its own base, and bits of its status (PG021, direct register mode).
@@ -57,13 +57,8 @@ _MOST_S = 60.0  # whatever an artifact says of itself
 # Slow designs: after this long, let other threads run between two looks at the DMAs.
 _PATIENCE_S = 2e-3
 _NAP_S = 1e-4
-_CLOCK_TOLERANCE = 0.01
 # Smaller buffers of some pynq versions lie beyond the reach of a 32-bit DMA on 64-bit boards.
 _LEAST_BYTES = 8192
-
-# One fabric: who programs it or runs on it holds this.
-_fabric = threading.RLock()
-_board = OneProcess("the board")
 
 
 class Board:
@@ -87,14 +82,15 @@ class Board:
             return str(e)
         return None if devices else "pynq finds no board; run on the board, as root and with its XRT environment"
 
-    def load(self, program: DeviceProgram) -> LoadedBitstream:
+    def load(self, program: DeviceProgram) -> LoadedBitstream | LoadedTemporal:
         """Verify and program the registered bitstream of `program`.
 
         Raises ToolNotFound without pynq, DeviceError when no bitstream is registered, when one doesn't fit or was
         changed, or when the board refuses it."""
-        want_spatial(program, self.name)
         pynq = _pynq(self.name)
-        _board.enter()
+        BOARD.enter()
+        if is_temporal(program):
+            return LoadedTemporal(pynq, program, self._part, self._clock_hz, self._stall_s)
         return LoadedBitstream(pynq, program, self._part, self._clock_hz, self._stall_s)
 
 
@@ -197,7 +193,7 @@ class LoadedBitstream:
         self._chunk = 0
         self._closed = False
         try:
-            with _fabric:
+            with FABRIC:
                 self._program()
         except BaseException:
             self.close()
@@ -206,8 +202,8 @@ class LoadedBitstream:
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         outputs = [np.empty((len(inputs[0]), *p.shape), dtypes.to_numpy(p.dtype)) for p in self._ports[1]]
         seconds = 0.0
-        _board.enter()
-        with _fabric:
+        BOARD.enter()
+        with FABRIC:
             if self._closed:
                 raise DeviceError(f"{self._name}: is closed; load it again with cuvil.load")
             if self._overlay is None or not self._overlay.is_loaded():
@@ -287,69 +283,23 @@ class LoadedBitstream:
 
     def _program(self) -> None:
         """Put the verified bitstream on the fabric and connect its channels."""
-        found = bitstreams.find(self._design, self._part)
-        if found is None:
-            raise DeviceError(
-                f"{self._name}: no bitstream is registered for its design {self._design[:12]}… on {self._part}, "
-                f"neither in {bitstreams.home()} nor for all users in {bitstreams.shared_home()}. Make "
-                "one where Vivado is: `cuvil bitstreams project model.cuvil -o project`, then in project/ run "
-                "`python3 build.py` and `vivado -mode batch -source shell.tcl`; then here `cuvil bitstreams "
-                "add model.cuvil shell.bit`. docs/boards.md has the steps"
-            )
+        found = overlay.registered(self._name, self._design, self._part)
         wiring = hwh.wire(hwh.read(found.hwh), *self._ports, self._part)
-        # pynq, and the firmware loader below it, remember designs by file name: this name no other content has.
-        path = self._folder.path / f"{found.stem}.bit"
-        path.write_bytes(found.bit)
-        path.with_suffix(".hwh").write_bytes(hwh.for_pynq(found.hwh, self._clock_hz))
         self._overlay = None
-        try:
-            overlay = self._pynq.Overlay(str(path))
-        except Exception as e:  # pynq, its metadata and driver packages raise errors of many kinds, also plain ones
-            raise DeviceError(
-                f"{self._name}: the board refused the bitstream {found.entry.bit[:12]}…: {type(e).__name__}: {e}"
-            ) from e
-        self._check_clock(wiring)
-        self._lanes = self._connect(overlay, wiring)
+        made = overlay.programmed(self._pynq, self._name, found, self._folder.path, self._clock_hz)
+        overlay.set_clock(self._pynq, self._name, wiring.clock, self._clock_hz)
+        self._lanes = self._connect(made, wiring)
         if wiring.started_by_register:
-            _driver(overlay, wiring.core).write(0, START_AND_RESTART)
-        self._overlay = overlay
+            functools.reduce(getattr, wiring.core.split("/"), made).write(0, START_AND_RESTART)
+        self._overlay = made
 
-    def _check_clock(self, wiring: Wiring) -> None:
-        """Have the core run at the clock that its bitstream was built for. Raises DeviceError where it runs faster;
-        warns where that isn't the profile's, whose figures are then not this board's."""
-        if wiring.clock is None:
-            return
-        name = f"fclk{wiring.clock.index}_mhz"
-        built, clocks = wiring.clock.hz / 1e6, self._pynq.Clocks
-        if abs(getattr(clocks, name) / built - 1) > _CLOCK_TOLERANCE:
-            setattr(clocks, name, built)
-        runs, planned = float(getattr(clocks, name)), self._clock_hz / 1e6
-        if runs > built * (1 + _CLOCK_TOLERANCE):
-            raise DeviceError(
-                f"{self._name}: fabric clock {wiring.clock.index} runs at {runs:g} MHz and can't be set to the "
-                f"{built:g} MHz that the bitstream was built for, so that results could be wrong; build it for a clock "
-                "that the board has (clock_mhz in the profile)"
-            )
-        if planned > 0 and abs(runs / planned - 1) > _CLOCK_TOLERANCE:
-            warnings.warn(
-                f"{self._name}: the fabric runs at {runs:g} MHz where the profile says {planned:g}: expect "
-                f"{runs / planned:.2f} times the report's throughput",
-                stacklevel=2,
-            )
-
-    def _connect(self, overlay: Any, wiring: Wiring) -> tuple[list[_Lane], list[_Lane]]:
+    def _connect(self, made: Any, wiring: Wiring) -> tuple[list[_Lane], list[_Lane]]:
         channels = (*wiring.inputs, *wiring.outputs)
         old = {lane.channel.port.name: lane for lanes in self._lanes for lane in lanes}
         self._chunk = self._most_samples(channels)
         lanes: tuple[list[_Lane], list[_Lane]] = ([], [])
         for channel in channels:
-            dma = _driver(overlay, channel.dma)
-            base = int(dma.mmio.base_addr)
-            if base != channel.base:
-                raise DeviceError(
-                    f"{channel.dma}: pynq has it at {base:#x}, the .hwh at {channel.base:#x}; pynq holds metadata of "
-                    "another bitstream, restart Python"
-                )
+            dma = overlay.driver(made, channel.dma, channel.base)
             known = old.get(channel.port.name)
             same = known is not None and known.channel == channel
             buffer = known.buffer if same and known is not None else self._buffer(channel)
@@ -391,11 +341,6 @@ class LoadedBitstream:
 
     def close(self) -> None:
         """Free buffers and files. The fabric keeps its configuration."""
-        with _fabric:
+        with FABRIC:
             self._closed, self._overlay, self._lanes = True, None, ([], [])
             self._folder.remove()
-
-
-def _driver(overlay: Any, path: str) -> Any:
-    """pynq's driver of an instance, by its name with hierarchy."""
-    return functools.reduce(getattr, path.split("/"), overlay)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -51,6 +51,7 @@ class Instance:
     buses: tuple[Bus, ...]
     registers: frozenset[str]
     clock: Clock | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)  # bytes of registers, where the file says them
 
     def number(self, parameter: str, default: int) -> int:
         """A whole-numbered parameter, whatever the case of its name. Raises DeviceError when it is no number."""
@@ -150,7 +151,13 @@ def _instance(module: ElementTree.Element) -> Instance:
         buses=tuple(_bus(b) for b in module.iter("BUSINTERFACE")),
         registers=frozenset(registers | fields),
         clock=_clock(module),
+        offsets={r.attrib["NAME"]: at for r in module.iter("REGISTER") if (at := _offset(r)) is not None},
     )
+
+
+def _offset(register: ElementTree.Element) -> int | None:
+    found = next((p.get("VALUE", "") for p in register.iter("PROPERTY") if p.get("NAME") == "ADDRESS_OFFSET"), "")
+    return int(found, 0) if found else None
 
 
 def _clock(module: ElementTree.Element) -> Clock | None:
@@ -209,6 +216,59 @@ def wire(
     registers = cores[0].registers
     started = "CTRL.AP_START" in registers or "AP_CTRL.AP_START" in registers
     return Wiring(tuple(channels["in"]), tuple(channels["out"]), cores[0].path, started, cores[0].clock)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterWiring:
+    """How a block design carries a core that reads and writes memory itself. `base`: of its registers; `addresses`: for
+    each AXI master the offsets of the words of the register that takes its address; `reach`: lowest and highest byte
+    that all masters reach."""
+
+    core: str
+    base: int
+    addresses: Mapping[str, tuple[int, ...]]
+    reach: tuple[int, int]
+    clock: Clock | None
+
+
+def wire_masters(hardware: Hardware, masters: Sequence[str], part: str, origin: str = "the .hwh") -> MasterWiring:
+    """How `hardware` carries a core with these AXI masters on `part`. Raises DeviceError with all problems."""
+    problems = [*_part_problems(hardware, part), *_address_problems(hardware)]
+    cores = [i for i in hardware.instances.values() if all(_address_words(i, m) for m in masters)]
+    if len(cores) != 1:
+        found = ", ".join(sorted(i.path for i in cores)) or "none"
+        problems.append(f"one instance must have address registers for {', '.join(masters)}; there is {found}")
+        raise _failed(origin, problems)
+    core = cores[0]
+    registers = [r for r in hardware.regions if r.instance == core.name and r.kind == "REGISTER"]
+    if not registers:
+        problems.append(f"{core.path}: has no address, so the processor can't reach its registers")
+    windows: dict[str, list[Region]] = {}
+    for r in hardware.regions:
+        if (r.master, r.kind) == (core.name, "MEMORY"):
+            windows.setdefault(r.interface, []).append(r)
+    for bus in core.buses:
+        if bus.kind == "aximm" and bus.drives and bus.name not in windows:
+            problems.append(f"{core.path}: {bus.name} reaches no memory; assign its address in the block design")
+    if not windows:
+        problems.append(f"{core.path}: none of its masters reaches memory")
+    if problems:
+        raise _failed(origin, problems)
+    low = max(min(r.base for r in found) for found in windows.values())
+    high = min(max(r.high for r in found) for found in windows.values())
+    addresses = {m: _address_words(core, m) for m in masters}
+    return MasterWiring(core.path, registers[0].base, addresses, (low, high), core.clock)
+
+
+def _address_words(core: Instance, master: str) -> tuple[int, ...]:
+    """Offsets of the register that takes a master's address: of one word, or of two with "_1" and "_2" behind the name
+    (addresses of 64 bits). Names that Verilog reserves get "_r" from Vitis HLS."""
+    for name in (master, f"{master}_r"):
+        if name in core.offsets:
+            return (core.offsets[name],)
+        if f"{name}_1" in core.offsets and f"{name}_2" in core.offsets:
+            return core.offsets[f"{name}_1"], core.offsets[f"{name}_2"]
+    return ()
 
 
 def _failed(origin: str, problems: Sequence[str]) -> DeviceError:

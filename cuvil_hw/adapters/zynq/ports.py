@@ -73,11 +73,18 @@ def stream_ports(info: Mapping[str, Any]) -> tuple[tuple[StreamPort, ...], tuple
     return inputs, outputs
 
 
+def ends_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What a block design must connect, streams or AXI masters, as bitstreams.add takes it. Raises ArtifactError."""
+    if "masters" in info:
+        return {"masters": tuple(info["masters"])}
+    return {"ports": stream_ports(info)}
+
+
 def design_digest(sources: Mapping[str, bytes], info: Mapping[str, Any]) -> str:
     """SHA-256 (hex) over what decides the hardware: the HLS sources (paths below src/) and the ports. Readme, golden
     vectors and scripts don't count, so that a bitstream outlives a change of theirs."""
     listing = {p: hashlib.sha256(without_heading(d)).hexdigest() for p, d in sources.items() if p.startswith(_HARDWARE)}
-    facts = {key: info[key] for key in ("top", "axis_bits", "inputs", "outputs")}
+    facts = {key: info[key] for key in ("top", "axis_bits", "masters", "inputs", "outputs") if key in info}
     return hashlib.sha256(canonical.dump({"sources": listing, **facts})).hexdigest()
 
 

@@ -106,6 +106,17 @@ def standard_hwh(
     """The .hwh of the standard shell. `started_by_register`: the core has an AXI-Lite control register.
 
     Raises CuvilError for a part that has no shell."""
+    root, modules, kind = _system(part)
+    base = addresses((*inputs, *outputs), kind)
+    reached = [dma_name(p) for p in (*inputs, *outputs)] + ([CORE] if started_by_register else [])
+    modules.append(_processor(kind, clock_hz, [(name, base[name]) for name in reached]))
+    modules.extend(_dma(kind, p) for p in (*inputs, *outputs))
+    modules.append(_core(inputs, outputs, started_by_register, kind, clock_hz))
+    return _written(root)
+
+
+def _system(part: str) -> tuple[Element, Element, Family]:
+    """An empty handoff file, its list of modules, and the family of the part. Raises CuvilError."""
     kind = family(part)
     if kind is None or not part.isprintable():
         raise CuvilError(f"{part} has no standard shell; there are shells for Zynq-7000 and Zynq UltraScale+")
@@ -117,14 +128,38 @@ def standard_hwh(
     for name in ("EXTERNALPORTS", "EXTERNALINTERFACES"):
         ElementTree.SubElement(root, name)
     modules = ElementTree.SubElement(root, "MODULES")
-    base = addresses((*inputs, *outputs), kind)
-    reached = [dma_name(p) for p in (*inputs, *outputs)] + ([CORE] if started_by_register else [])
-    modules.append(_processor(kind, clock_hz, [(name, base[name]) for name in reached]))
-    modules.extend(_dma(kind, p) for p in (*inputs, *outputs))
-    modules.append(_core(inputs, outputs, started_by_register, kind, clock_hz))
+    return root, modules, kind
+
+
+def _written(root: Element) -> bytes:
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text
+
+
+def masters_hwh(masters: Sequence[str], part: str, clock_hz: float) -> bytes:
+    """The .hwh of a processor and a core with these AXI masters, whose addresses have 64 bits, on its memory port."""
+    root, modules, kind = _system(part)
+    base = kind.registers
+    modules.append(_processor(kind, clock_hz, [(CORE, base)]))
+    core = _core((), (), True, kind, clock_hz)
+    registers = next(core.iter("REGISTERS"))
+    for n, name in enumerate(masters):
+        for word in (1, 2):
+            register = ElementTree.SubElement(registers, "REGISTER", NAME=f"{name}_{word}")
+            facts = {"DESCRIPTION": f"Address of {name}", "ADDRESS_OFFSET": str(16 + 12 * n + 4 * (word - 1)),
+                     "SIZE": "32", "ACCESS": "read-write"}  # fmt: skip
+            for key, value in facts.items():
+                ElementTree.SubElement(register, "PROPERTY", NAME=key, VALUE=value)
+    buses = next(core.iter("BUSINTERFACES"))
+    ranges = ElementTree.SubElement(core, "MEMORYMAP")
+    for name in masters:
+        bus = f"m_axi_{name}"
+        _bus(buses, bus, "aximm", True, "memory")
+        target = f"{kind.processor}_0"
+        _range(ranges, kind.memory_block, bus, target, kind.memory, "MEMORY", 0, kind.memory_high)
+    modules.append(core)
+    return _written(root)
 
 
 def _module(name: str, kind: str, vlnv: str) -> Element:

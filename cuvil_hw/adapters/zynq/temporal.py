@@ -19,7 +19,7 @@ from cuvil_hw.adapters.temporal.engine import BoardMemory, TiledConvolution
 from cuvil_hw.adapters.temporal.form import EnginePass, VectorLoop
 from cuvil_hw.adapters.temporal.layout import laid_out
 from cuvil_hw.adapters.temporal.record import TABLE, TemporalRecord
-from cuvil_hw.adapters.temporal.source import NESTS, nests, top
+from cuvil_hw.adapters.temporal.source import ENGINE_PORTS, NESTS, memory_types, nests, top
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import fabric
 from cuvil_hw.adapters.zynq.project import top_name
@@ -72,6 +72,7 @@ class ZynqTemporal(Temporal):
             cycles=int(design.choice.objective),
             latency_cycles=memory.latency,
             bytes_per_cycle=memory.bytes_per_cycle,
+            masters=(*ENGINE_PORTS, *memory_types(module).values()),
         )
         info = info_of(record)
         engine = next((f.engine for f in forms if isinstance(f, EnginePass)), None)

@@ -91,6 +91,11 @@ class TemporalSimulation:
             made.append(taken(self._memory[at : at + room_bytes(port)].tobytes(), port))
         return seconds
 
+    def run_at(self, memory: Array) -> None:
+        """One sample on a board's own memory (uint8), which holds the image and its inputs. Raises DeviceError."""
+        failure = f"simulation of {self._program.name} failed"
+        self._library.call("cuvil_sim_memory_run", ctypes.c_void_p(memory.ctypes.data), failure=failure)
+
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
 

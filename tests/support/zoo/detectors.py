@@ -22,8 +22,8 @@ class TinyYolo(nn.Module):
             layers += [_conv(ins, width, 3), nn.MaxPool2d(2)]
             ins = width
         self.early, self.pool = nn.Sequential(*layers[:-1]), layers[-1]
-        last = (_conv(256, 512, 3), nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1), _conv(512, 1024, 3), _conv(1024, 256, 1))
-        self.late = nn.Sequential(*last)
+        same = (nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1))
+        self.late = nn.Sequential(_conv(256, 512, 3), *same, _conv(512, 1024, 3), _conv(1024, 256, 1))
         self.coarse = nn.Sequential(_conv(256, 512, 3), nn.Conv2d(512, 255, 1))
         self.up = nn.Sequential(_conv(256, 128, 1), nn.Upsample(scale_factor=2))
         self.fine = nn.Sequential(_conv(384, 256, 3), nn.Conv2d(256, 255, 1))
@@ -44,12 +44,11 @@ class _Branches(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        narrow = channels // 8
+        n = channels // 8
         self.branches = nn.ModuleList(
-            nn.Sequential(_conv(channels, narrow, 1), _conv(narrow, 2 * narrow, 3), _conv(2 * narrow, 2 * narrow, 3, 1, d))
-            for d in (2, 3, 5)
+            nn.Sequential(_conv(channels, n, 1), _conv(n, 2 * n, 3), _conv(2 * n, 2 * n, 3, 1, d)) for d in (2, 3, 5)
         )
-        self.join, self.short = nn.Conv2d(6 * narrow, channels, 1), nn.Conv2d(channels, channels, 1)
+        self.join, self.short = nn.Conv2d(6 * n, channels, 1), nn.Conv2d(channels, channels, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         joined = self.join(torch.cat([branch(x) for branch in self.branches], 1))
@@ -62,7 +61,7 @@ class Rfb320(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         s = _Separable
-        first = (_conv(3, 16, 3, 2), s(16, 32), s(32, 32, 2), s(32, 32), s(32, 64, 2), s(64, 64), s(64, 64), _Branches(64))
+        first = (_conv(3, 16, 3, 2), s(16, 32), s(32, 32, 2), s(32, 32), s(32, 64, 2), s(64, 64), _Branches(64))
         self.stages = nn.ModuleList(
             [
                 nn.Sequential(*first),
