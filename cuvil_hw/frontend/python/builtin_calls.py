@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from cuvil_hw.frontend.python import flow
+from cuvil_hw.frontend.python import flow, hits
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.helpers import helpers
 from cuvil_hw.frontend.python.number import Number, number
@@ -134,6 +135,9 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     sorted: _sorted,
     filter: _filter,
     map: _map,
+    zip: lambda *a, **k: hits.beside(lambda: zip(*a, **k), *a),
+    enumerate: lambda v, start=0: hits.beside(lambda: enumerate(v, start), itertools.count(start), v),
+    len: lambda x: x.shape[0] if isinstance(x, torch.Tensor) and x.ndim else len(x),
     round: _round,
     isinstance: _isinstance,
     type: _type,

@@ -35,7 +35,7 @@ from cuvil_hw.frontend.python.outside import outside
 from cuvil_hw.frontend.python.rewriting import converted, rewritten_loops
 from cuvil_hw.frontend.python.source import Function, of_user
 from cuvil_hw.frontend.python.trace import current, memory, refuse
-from cuvil_hw.frontend.python.values import constant, holds_traced, item, owned
+from cuvil_hw.frontend.python.values import constant, holds_traced, item, listed, owned
 from cuvil_hw.frontend.torch.conversions import keep_types
 
 _DEPTH = 64  # calls of one function inside each other, each under a condition on tensors
@@ -46,7 +46,7 @@ _VIEWS = frozenset([
     "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
     "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
 ])  # fmt: skip
-_DATA_SHAPE = frozenset(["unique", "unique_consecutive", "tolist", "bincount"])
+_DATA_SHAPE = frozenset(["bincount"])
 
 
 # Functions of NumPy that take arrays in a list.
@@ -158,6 +158,9 @@ def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
         refuse(name, libraries.BOUNDED)
     if name in libraries.POSITIONS and isinstance(first, torch.Tensor) and (name != "where" or len(args) == 1 - bound):
         return hits.record(first, f(*args, **kwargs))
+    if bound and name == "tolist":
+        found = hits.of(f.__self__)
+        return owned(listed(f.__self__)) if found is None else hits.Listed(found)
     if bound and name == "item":
         return item(f.__self__)
     if bound and name == "numpy":

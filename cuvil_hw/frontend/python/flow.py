@@ -341,8 +341,8 @@ def items(values: Any) -> Trips:
     """The trips of `for item in values`."""
     if isinstance(values, TracedRange):
         return Trips(_counting(values), fixed=False)
-    if (found := hits.of(values)) is not None:
-        return Trips(found.trips(), fixed=True, apart=True)
+    if (found := hits.trips(values)) is not None:
+        return Trips(found, fixed=True, apart=True)
     return Trips(((True, v) for v in listed(values)), fixed=True)
 
 

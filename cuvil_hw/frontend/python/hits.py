@@ -6,6 +6,7 @@ possible position, under the condition that m is true there; the position is a t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.number import Number
-from cuvil_hw.frontend.python.trace import current
+from cuvil_hw.frontend.python.trace import current, refuse
+from cuvil_hw.frontend.python.values import sized
 
+MOST_ROWS = 4096  # of a loop
 _LINES = frozenset(["squeeze", "flatten", "reshape", "view", "ravel"])  # of one column
 _SAME = frozenset(["clone", "detach", "contiguous", "long", "to", "cpu", "copy", "astype"])
 
@@ -37,6 +40,41 @@ class Hits:
     def trips(self) -> Iterator[tuple[Any, Any]]:
         for i, row in enumerate(self.rows):
             yield Number(self.mask[i], bool), Array.of(row) if isinstance(self.found, Array) else known(row)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """`found.tolist()`, to be looped through."""
+
+    hits: Hits
+
+    def trips(self) -> Iterator[tuple[Any, Any]]:
+        for i, row in enumerate(self.hits.rows):
+            yield Number(self.hits.mask[i], bool), row.tolist()
+
+    def __iter__(self) -> Iterator[Any]:
+        refuse("a list of positions", "that nonzero found, of which only a run knows how many there are; loop through it")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What zip and enumerate make of rows that values select, and of other things, to be looped through."""
+
+    parts: tuple[Any, ...]
+
+    def trips(self) -> Iterator[tuple[Any, Any]]:
+        each = [_selected(p, _most(p)) if is_selected(p) else ((True, v) for v in p) for p in self.parts]
+        for trip in zip(*each, strict=False):
+            there = functools.reduce(torch.logical_and, [c.tensor for c, _ in trip if isinstance(c, Number)])
+            yield Number(there, bool), tuple(v for _, v in trip)
+
+    def __iter__(self) -> Iterator[Any]:
+        refuse("zip or enumerate", "of what values select, of which only a run knows how many there are; loop through it")
+
+
+def beside(function: Any, *parts: Any) -> Any:
+    """zip(*parts), or that of a counter and what is enumerated."""
+    return Beside(parts) if any(map(is_selected, parts)) else function()
 
 
 class Known(torch.Tensor):
@@ -86,6 +124,36 @@ def _keep(found: Any, mask: torch.Tensor, rows: np.ndarray[Any, Any]) -> None:
     current().hits[id(found)] = Hits(found, mask, rows, _tensor(found)._version)
 
 
+def trips(values: Any) -> Iterator[tuple[Any, Any]] | None:
+    """The iterations of a loop through what values select: conditions and items; None where that isn't known."""
+    if isinstance(values, Listed | Beside):
+        return values.trips()
+    if (found := of(values)) is not None:
+        return found.trips()
+    return _selected(values, _most(values)) if is_selected(values) else None
+
+
+def is_selected(values: Any) -> bool:
+    """Whether a tensor has as many rows as values say."""
+    return isinstance(values, torch.Tensor) and bool(values.ndim) and isinstance(values.shape[0], torch.SymInt)
+
+
+def _most(values: torch.Tensor) -> int:
+    n: Any = values.shape[0]
+    most = n.node.shape_env.bound_sympy(n.node.expr).upper
+    if not most <= MOST_ROWS:
+        refuse("a loop", f"goes through what values select, which may be more than {MOST_ROWS} rows; use masks")
+    return int(most)
+
+
+def _selected(values: torch.Tensor, most: int) -> Iterator[tuple[Any, Any]]:
+    """One for each row that there can be, under the condition that it is there."""
+    count = values.shape[0]
+    rows = torch.nn.functional.pad(values, [0, 0] * (values.ndim - 1) + [0, most - count])
+    for i in range(most):
+        yield Number(sized(count) > i, bool), rows[i]
+
+
 def follow(source: Any, name: str, result: Any) -> Any:
     """A method of what nonzero found."""
     hits = of(source)
@@ -108,4 +176,4 @@ def part(source: Any, index: Any, result: Any) -> Any:
     return result
 
 
-__all__ = ["Hits", "Known", "follow", "of", "part", "record"]
+__all__ = ["Beside", "Hits", "Known", "Listed", "beside", "follow", "of", "part", "record", "trips"]

@@ -136,8 +136,6 @@ def _dimensions(part: Any) -> int:
 
 def _slice(part: slice, extent: int, backwards: bool, flips: list[int], made: list[Any]) -> slice:
     ends = [_whole(p) for p in (part.start, part.stop, part.step)]
-    if any(isinstance(p, Number | torch.Tensor) for p in ends):
-        refuse("a slice", "its ends are read from a tensor, so that the shape depends on values; use masks or gather")
     part = slice(*ends)
     if part.step is None or part.step > 0:
         return part
@@ -151,9 +149,13 @@ def _slice(part: slice, extent: int, backwards: bool, flips: list[int], made: li
 
 
 def _whole(part: Any) -> Any:
-    """An end of a slice."""
-    if isinstance(part, Array):
-        return part.__index__() if part.known is not None else Number(part.tensor, int)
+    """An end of a slice; one read from a tensor is a size that torch knows by a symbol."""
+    if isinstance(part, Array) and part.known is not None:
+        return part.__index__()
+    if isinstance(part, Array | Number):
+        part = part.tensor
+    if isinstance(part, torch.Tensor):
+        return part.item()
     return operator.index(part) if isinstance(part, np.integer) else part
 
 

@@ -53,6 +53,7 @@ BOUNDED = (
     "the shape of its result depends on the values; use where with three arguments, masks, or a form with a bound, as "
     "torch.nonzero_static(x, size=…, fill_value=…)"
 )
+_DISTINCT = frozenset(["unique", "unique_consecutive"])  # of torch: followed
 # Functions of NumPy and torch.
 DATA_SHAPE = frozenset(
     [
@@ -115,7 +116,7 @@ def reason(function: Any) -> str | None:
     module = getattr(function, "__module__", None) or type(getattr(function, "__self__", function)).__module__
     owner = getattr(function, "__self__", None)
     home = module.partition(".")[0] if isinstance(module, str) else ""
-    if home in ("numpy", "torch") and name in DATA_SHAPE - POSITIONS:
+    if home in ("numpy", "torch") and name in DATA_SHAPE - POSITIONS and not (home == "torch" and name in _DISTINCT):
         return BOUNDED
     if (isinstance(module, str) and module.startswith("numpy.random")) or _of_numpy_random(owner):
         return _IMPURE["random"]

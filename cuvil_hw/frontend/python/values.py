@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
@@ -67,6 +68,8 @@ def truth(value: Any, seen: dict[int, int] | None = None) -> int:
         return seen[id(value)]
     if isinstance(value, Array) and value.known is not None:
         return TRUE if bool(value.known) else FALSE
+    if isinstance(value, torch.SymInt | torch.SymBool):
+        value = sized(value)
     if isinstance(value, torch.Tensor | Array | Number):
         tensor = value if isinstance(value, torch.Tensor) else value.tensor
         if tensor.numel() != 1:
@@ -79,6 +82,18 @@ def truth(value: Any, seen: dict[int, int] | None = None) -> int:
         return current().conditions.atom(_flag(tensor))
     current().reads.used(value)
     return TRUE if value else FALSE
+
+
+def sized(value: Any) -> Any:
+    """How many elements a mask selects, or what such numbers are compared to, as a tensor; other sizes as they are."""
+    if not free_unbacked_symbols(value):
+        return value
+    key = (str(value.node.expr), -1)
+    flags = current().flags
+    if key not in flags:
+        count = torch.sym_ite(value, 1, 0) if isinstance(value, torch.SymBool) else value
+        flags[key] = (value, torch.scalar_tensor(count, dtype=torch.int64))
+    return flags[key][1]
 
 
 def constant(tensor: torch.Tensor) -> bool:
@@ -257,6 +272,15 @@ def item(tensor: torch.Tensor) -> Any:
         raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
     kind: type = bool if tensor.dtype == torch.bool else float if tensor.is_floating_point() else int
     return number(Number(tensor.reshape(()), float), kind) if kind is float else _whole(tensor.reshape(()), kind)
+
+
+def listed(tensor: torch.Tensor) -> Any:
+    """`tensor.tolist()`."""
+    if constant(tensor):
+        return tensor.tolist()
+    if any(free_unbacked_symbols(n) for n in tensor.shape if isinstance(n, torch.SymInt)):
+        refuse("tolist", "of what a mask selects, of which only a run knows how many there are; go through the tensor")
+    return [listed(part) for part in tensor] if tensor.ndim else item(tensor)
 
 
 def _whole(tensor: torch.Tensor, kind: type) -> Number:

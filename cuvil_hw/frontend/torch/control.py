@@ -16,8 +16,9 @@ import torch.fx
 from xdsl.ir import SSAValue
 
 from cuvil_hw.frontend.shared.refusals import Refused
-from cuvil_hw.frontend.torch.aten.emitter import Value
+from cuvil_hw.frontend.torch.aten.emitter import Value, dtype_name
 from cuvil_hw.frontend.torch.importer import CONTROL, POISON, Number, Walk, arithmetic, fold, merged
+from cuvil_hw.frontend.torch.packed import counted
 from cuvil_hw.ops import (
     Add,
     Concat,
@@ -28,7 +29,11 @@ from cuvil_hw.ops import (
     LessEqual,
     LogicalAnd,
     LogicalNot,
+    LogicalOr,
+    Maximum,
+    Minimum,
     Mul,
+    Neg,
     Op,
     Slice,
     Sub,
@@ -282,14 +287,82 @@ def on_numbers(known: Callable[[Any, Any], Any], op: Op) -> Callable[..., Any]:
         kinds |= {"f64" for v in (a, b) if isinstance(v, float)}
         if "bool" in kinds:
             raise Refused("arithmetic on a truth value known only at run time; use tensors")
+        if (holds := _of_count(w, known, a, b)) is not None:
+            return holds
         kind = TensorType((), "f64" if "f64" in kinds else "i64")
         return w.emitter.op(op, w.emitter.operand(a, kind), w.emitter.operand(b, kind))
 
     return convert
 
 
+def _of_count(w: Walk, known: Callable[[Any, Any], Any], a: Any, b: Any) -> bool | None:
+    """What is known of comparing how many elements a mask selects, as torch's own checks do."""
+    mask = counted(a) if isinstance(a, SSAValue) else None
+    if mask is None or not isinstance(b, int):
+        return None
+    most = w.emitter.type(mask).size
+    return True if (known is operator.ge and b <= 0) or (known is operator.le and b >= most) else None
+
+
+def size(w: Walk, x: Any, axis: int) -> int:
+    return w.emitter.shape(x)[axis]
+
+
+def on_truths(known: Callable[[Any, Any], Any], op: Op) -> Callable[..., Any]:
+    """`and`, `or` of truth values."""
+
+    def convert(w: Walk, a: Any, b: Any) -> Any:
+        values = [condition(w, v) for v in (a, b)]
+        constants = [v for v in values if isinstance(v, bool)]
+        if len(constants) == 2:
+            return known(*constants)
+        if constants:
+            other = next(v for v in values if not isinstance(v, bool))
+            return other if known(constants[0], True) != known(constants[0], False) else constants[0]
+        return w.emitter.op(op, *values)
+
+    return convert
+
+
+def chosen(w: Walk, test: Any, a: Any, b: Any) -> Any:
+    """One of two numbers."""
+    holds = condition(w, test)
+    if isinstance(holds, bool):
+        return a if holds else b
+    kind = TensorType((), "f64" if any(isinstance(v, float) for v in (a, b)) else "i64")
+    return w.emitter.op(Where(), holds, w.emitter.operand(a, kind), w.emitter.operand(b, kind))
+
+
+def scalar_tensor(w: Walk, value: Any, dtype: torch.dtype | None, *rest: Any) -> Value:
+    """A number as a tensor of shape ()."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return w.emitter.cast(value, dtype_name(dtype)) if isinstance(value, SSAValue) else torch.tensor(value, dtype=dtype)
+
+
+def differ(w: Walk, a: Any, b: Any) -> Any:
+    return negated(w, on_numbers(operator.eq, Equal())(w, a, b))
+
+
+def negative(w: Walk, value: Any) -> Any:
+    return w.emitter.op(Neg(), value) if isinstance(value, SSAValue) else -value
+
+
+def negated(w: Walk, value: Any) -> Any:
+    """Not, of a truth value."""
+    holds = condition(w, value)
+    return not holds if isinstance(holds, bool) else w.emitter.op(LogicalNot(), holds)
+
+
 CONTROL.update(
     {
+        "aten.scalar_tensor.default": scalar_tensor,
+        str(operator.ne): differ,
+        str(operator.neg): negative,
+        str(torch.sym_not): negated,
+        str(torch.sym_ite): chosen,
+        str(operator.and_): on_truths(operator.and_, LogicalAnd()),
+        str(operator.or_): on_truths(operator.or_, LogicalOr()),
+        "aten.sym_size.int": size,
         "cond": cond,
         "while_loop": while_loop,
         "scan": scan,
@@ -315,5 +388,7 @@ for known, op in (
     (operator.ge, GreaterEqual()),
     (operator.lt, Less()),
     (operator.le, LessEqual()),
+    (torch.sym_min, Minimum()),
+    (torch.sym_max, Maximum()),
 ):
     CONTROL[str(known)] = on_numbers(known, op)

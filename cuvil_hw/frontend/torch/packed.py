@@ -9,6 +9,7 @@ one by one is done to all of them (`packed_rows`); a reduction first puts its ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from xdsl.ir import OpResult, SSAValue
 
-from cuvil_hw import ops
+from cuvil_hw import dtypes, ops
 from cuvil_hw.frontend.torch.aten.bfloat import as_computed, computed, operands
 from cuvil_hw.frontend.torch.aten.complex import held_types
 from cuvil_hw.frontend.torch.aten.emitter import TABLE, AtenEmitter, Value, from_data
@@ -44,12 +45,14 @@ class Packed:
         full: (…, n, …), all rows along `axis`.
         mask: bool (n,), true where a row counts.
         loc: where they were selected.
+        front: whether the rows that count are the first ones.
     """
 
     full: Value
     mask: SSAValue
     loc: str
     axis: int = 0
+    front: bool = False
 
 
 def packed_in(values: Any) -> list[Packed]:
@@ -226,11 +229,11 @@ def _alike(a: SSAValue, b: SSAValue) -> bool:
     return equal and len(one.operands) == len(other.operands)
 
 
-_OF_LAYOUT = {"aten.sym_size.int", "aten.sym_storage_offset.default", "aten.sym_numel.default"}
+_OF_LAYOUT = {"aten.sym_storage_offset.default", "aten.sym_numel.default"}
 
 
-def is_size_check(node: torch.fx.Node) -> bool:
-    """torch's own checks of how many elements a mask selected (0 at least, all at most), and of where views begin."""
+def is_layout_check(node: torch.fx.Node) -> bool:
+    """torch's own checks of where views begin."""
     if str(node.target) != "aten._assert_scalar.default":
         return False
     waiting, sources = list(node.all_input_nodes), set()
@@ -240,9 +243,18 @@ def is_size_check(node: torch.fx.Node) -> bool:
             sources.add(str(source.target))
         else:  # arithmetic of numbers
             waiting += source.all_input_nodes
-    return bool(sources) and sources <= _OF_LAYOUT
+    return not _OF_LAYOUT.isdisjoint(sources)
+
+
+def end_of(dtype: str, end: int) -> float | int | bool:
+    """What is never the extreme: the largest number for end 1, the smallest for -1."""
+    if dtype == "bool":
+        return end > 0
+    if dtypes.is_float(dtype):
+        return end * math.inf
+    return dtypes.int_range(dtype)[0 if end < 0 else 1]
 
 
 SCALAR = TensorType((), "i64")  # of a number of rows
 
-__all__ = ["Packed", "is_size_check", "select", "selects"]
+__all__ = ["Packed", "is_layout_check", "select", "selects"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from cuvil_hw.frontend.torch.packed import (
     Packed,
     both,
     converted,
+    count,
     filled,
     inside,
     is_mask,
@@ -24,11 +26,12 @@ from cuvil_hw.frontend.torch.packed import (
     same,
     stand_in,
 )
+from cuvil_hw.frontend.torch.packed_front import by_number
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 
 SCATTERS = ("aten.scatter_add.default", "aten.index_add.default")
-_TWO = "assigns to one mask's elements what another selects; use one mask for both, or torch.where"
+_TWO = "assigns to one mask's elements another number of them"
 
 
 def put(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Any:
@@ -47,11 +50,15 @@ def put(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> 
 def _by_mask(e: AtenEmitter, x: Value, mask: Value, axis: int, values: Packed, accumulate: bool) -> Value:
     """x[mask] = what the same mask selected."""
     shape, extents = e.shape(x), e.shape(mask)
-    if not same(e.ssa(e.reshape(mask, (e.type(mask).size,))), values.mask):
-        e.refuse(_TWO)
+    flat = e.ssa(e.reshape(mask, (e.type(mask).size,)))
     rows = (*shape[:axis], e.type(mask).size, *shape[axis + len(extents) :])
     if values.axis - len(e.shape(values.full)) != axis - len(rows):
         e.refuse("broadcasts what a mask selects so that its rows become another axis; use torch.where")
+    if not same(flat, values.mask):
+        equal = e.op(ops.Equal(), count(e, flat), count(e, values.mask))
+        e.builder.guard(equal, f"{e.loc}: {_TWO}", e.loc)
+        order = e.op(ops.CumSum(0, exclusive=True), e.cast(flat, "i64"))
+        values = replace(values, full=by_number(e, values, order))
     new = e.cast(e.reshape(e.broadcast(values.full, rows), shape), e.type(x).dtype)
     if accumulate:
         new = e.op(ops.Add(), x, new)
@@ -68,7 +75,7 @@ def _within_rows(
     extent = e.shape(x.full)[x.axis]
     if isinstance(mask, Packed) and is_mask(e, mask):
         if len(indices) != 1 or x.axis != 0 or mask.axis != 0 or not same(mask.mask, x.mask):
-            e.refuse(_TWO)
+            e.refuse(REASON)
         chosen = both(e, mask)
         if isinstance(values, Packed):
             full: Value = _by_mask(e, x.full, chosen, 0, values, accumulate)

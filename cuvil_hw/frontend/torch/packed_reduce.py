@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cuvil_hw import dtypes, ops
+from cuvil_hw.frontend.torch import packed_order
 from cuvil_hw.frontend.torch.aten.complex import held_types
 from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axes_of, axis_of
 from cuvil_hw.frontend.torch.packed import (
@@ -17,6 +18,7 @@ from cuvil_hw.frontend.torch.packed import (
     converted,
     count,
     data_axis,
+    end_of,
     filled,
     one_mask,
     packed_in,
@@ -33,7 +35,7 @@ _EXTREMES = {
 _LOGICAL = {f"aten.{name}.{how}": name == "all" for name in ("any", "all") for how in ("default", "dim", "dims")}
 _SCANS = {"aten.cumsum.default": 0, "aten.cumprod.default": 1}
 _SOFTMAX = ("aten.softmax.int", "aten._softmax.default", "aten.log_softmax.int", "aten._log_softmax.default")
-_CONTRACTIONS = ("aten.mm.default", "aten.matmul.default")
+_CONTRACTIONS = ("aten.mm.default", "aten.matmul.default", "aten.bmm.default")
 
 
 def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any) -> Any:
@@ -76,8 +78,9 @@ def _reduced(e: AtenEmitter, target: Any, x: Packed, made: Any, args: Sequence[A
         name = label.split(".")[1]
         e.builder.guard(some, f"{e.loc}: {name}() of the elements that a mask selects, and there are none", e.loc)
         if not label.endswith(".dim"):
-            return result(_end(kind.dtype, _EXTREMES[label]))
-        return result(_end(kind.dtype, _EXTREMES[label]), f"aten.a{name}.default"), None  # positions aren't known
+            return result(end_of(kind.dtype, _EXTREMES[label]))
+        at = packed_order.convert(e, getattr(torch.ops.aten, f"arg{name}").default, [x, *args[1:]], made[1])
+        return result(end_of(kind.dtype, _EXTREMES[label]), f"aten.a{name}.default"), at
     if label in _TOTALS:
         return _mean(e, target, x, fakes, args)
     return result(0)
@@ -94,15 +97,6 @@ def _mean(e: AtenEmitter, target: Any, x: Packed, made: torch.Tensor, args: Sequ
     each = math.prod(kind.shape[a] for a in _axes(target, args, kind.rank) if a != x.axis)
     number = e.op(ops.Mul(), count(e, x.mask), e.splat(each, SCALAR))
     return e.cast(e.op(ops.Div(), summed, e.operand(number, e.type(summed))), dtype)
-
-
-def _end(dtype: str, end: int) -> float | int | bool:
-    """What is never the extreme: the largest number for end 1, the smallest for -1."""
-    if dtype == "bool":
-        return end > 0
-    if dtypes.is_float(dtype):
-        return end * math.inf
-    return dtypes.int_range(dtype)[0 if end < 0 else 1]
 
 
 def _contracted(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value | None:

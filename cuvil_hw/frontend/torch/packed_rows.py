@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -28,6 +29,7 @@ from cuvil_hw.frontend.torch.packed import (
     stand_in,
     unpacked,
 )
+from cuvil_hw.frontend.torch.packed_front import dense
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 
@@ -42,7 +44,7 @@ _EACH = _names(
     "_to_copy to.dtype to.dtype_layout to.device to.other type_as clone alias detach contiguous lift_fresh_copy",
     "dropout native_dropout zeros_like ones_like full_like empty_like gelu silu mish where.self expand_as expand",
     "where.ScalarOther where.ScalarSelf where.Scalar __and__.Tensor __or__.Tensor __xor__.Tensor",
-    "copy expand_copy lerp.Scalar lerp.Tensor",
+    "copy expand_copy fill.Scalar fill.Tensor lerp.Scalar lerp.Tensor",
 )
 _VIEWS = _names(
     "view _unsafe_view reshape view_copy _reshape_copy unsqueeze unsqueeze_copy squeeze squeeze.dim squeeze.dims",
@@ -68,17 +70,17 @@ _SAMPLES = _names(
     "adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d batch_norm native_batch_norm",
     "_native_batch_norm_legit_no_training group_norm upsample_nearest2d.vec upsample_bilinear2d.vec",
 )
-_LOOKUPS = (INDEX, "aten.embedding.default", "aten.index_select.default")
+_LOOKUPS = (INDEX, "aten.embedding.default", "aten.index_select.default", "aten.take.default")
 _MADE = _names("zeros ones full empty new_zeros new_ones new_full new_empty expand expand_copy")
 _SELECT = _names("select.int select_copy.int")
-_CATS = _names("cat concat concatenate")
+CATS = _names("cat concat concatenate")
 
 
 def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold: Fold) -> Any:
     """The node's result, packed where it has rows. Raises Refused."""
     label, values = str(target), packed_in(args)
     named = {a.name: v for a, v in zip(_schema(target), args, strict=False)}
-    if label in _CATS and (joined := _joined(e, args, made)) is not None:
+    if label in CATS and (joined := _joined(e, args, made)) is not None:
         return joined
     rows = one_mask(e, values)
     extent = e.shape(rows.full)[rows.axis]
@@ -138,7 +140,7 @@ def _computed(values: Any) -> bool:
 
 def _packed(e: AtenEmitter, value: Any, rows: Packed, made: torch.Tensor) -> Any:
     axis = data_axis(e, made)
-    return value if value is None or axis is None else Packed(value, rows.mask, rows.loc, axis)
+    return value if value is None or axis is None else replace(rows, full=value, axis=axis)
 
 
 def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: dict[str, Any], made: Any) -> bool:
@@ -151,7 +153,7 @@ def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: 
         return True
     if label in _LOOKUPS:
         if label == "aten.index_select.default" and isinstance(first, Packed):
-            return values == [first] and axis_of(args[1], len(e.shape(first.full))) != first.axis
+            return len(values) == 1
         return _looks_up(first, args[1] if label == INDEX else args[-1:])
     if label in _SAMPLES:
         return isinstance(first, Packed) and first.axis == 0 and len(values) == 1
@@ -170,7 +172,7 @@ def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: 
         return len(values) == len(first)
     if label == "aten.gather.default" and len(values) != 2:
         return False
-    if label in _CATS and len(values) != len(first):
+    if label in CATS and len(values) != len(first):
         return False
     dims = named.get("dim", named.get("dims"))
     if dims is None and ("dim" in named or "dims" in named):  # all axes
@@ -227,12 +229,13 @@ def _left(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
     return label != "aten.bmm.default" or x.axis == 1
 
 
-def _viewed(e: AtenEmitter, rows: Packed, made: torch.Tensor) -> Packed:
+def _viewed(e: AtenEmitter, rows: Packed, made: torch.Tensor) -> Packed | Value:
     """The rows in another shape: other axes change, or join that of the rows, which then are as many times more."""
     shape, axis = e.shape(rows.full), data_axis(e, made)
-    if axis is None:
-        e.refuse(REASON)
     before, behind = prod(shape[: rows.axis]), prod(shape[rows.axis + 1 :])
+    if axis is None:
+        size = made.numel() // max(before * behind, 1)
+        return e.reshape(dense(e, rows, size), tuple(map(int, made.shape)))
     new = (prod(map(int, made.shape[:axis])), prod(map(int, made.shape[axis + 1 :])))
     if before and behind and (not all(new) or before % new[0] or behind % new[1]):
         e.refuse("parts the rows that a mask selects into several axes; reshape before they are selected")
@@ -242,7 +245,8 @@ def _viewed(e: AtenEmitter, rows: Packed, made: torch.Tensor) -> Packed:
     if times != (1, n, 1):
         mask = e.broadcast(e.reshape(mask, (1, n, 1)), times)
     sizes = [prod(times) if d == axis else int(extent) for d, extent in enumerate(made.shape)]
-    return Packed(e.reshape(rows.full, sizes), e.ssa(e.reshape(mask, (prod(times),))), rows.loc, axis)
+    mask = e.ssa(e.reshape(mask, (prod(times),)))
+    return Packed(e.reshape(rows.full, sizes), mask, rows.loc, axis, rows.front and times[0] == 1)
 
 
 def _joined(e: AtenEmitter, args: Sequence[Any], made: torch.Tensor) -> Packed | None:

@@ -14,6 +14,7 @@ from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.elementwise import Operand
 from cuvil_hw.frontend.torch.aten.emitter import AtenEmitter, Value, axis_of, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
+from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 from cuvil_hw.types import TensorType
 
@@ -118,17 +119,28 @@ def _scatter_nd(e: AtenEmitter, x: Value, at: Value, updates: Value, accumulate:
 
 
 def _masked_put(e: AtenEmitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
-    """x[mask] = what is the same for every true element: all that doesn't depend on how many there are."""
+    """x[mask] = what is the same for every true element, or a value for each of them: then a call in which they are
+    another number raises."""
     given = [(axis, i) for axis, i in enumerate(indices) if i is not None]
     if len(given) != 1:
         e.refuse("assignment by a computed mask together with other indices; use torch.where")
     axis, mask = given[0]
-    behind = len(e.shape(x)) - axis - len(e.shape(mask))
-    shape = e.shape(values)
-    if any(n != 1 for n in shape[: max(len(shape) - behind, 0)]) or axis:
-        e.refuse("assignment of a value for each true element of a computed mask; use torch.where")
-    wide = e.broadcast(e.reshape(mask, (*e.shape(mask), *[1] * behind)), e.shape(x))
-    new = e.operand(e.reshape(values, shape[max(len(shape) - behind, 0) :]), e.out)
+    shape, extents, have = e.shape(x), e.shape(mask), e.shape(values)
+    behind = len(shape) - axis - len(extents)
+    n = have[-behind - 1] if len(have) > behind else 1
+    values = e.reshape(values, [1] * (axis + 1 + behind - len(have)) + list(have))
+    if n != 1:
+        flat = e.cast(e.reshape(mask, (e.type(mask).size,)), "i64")
+        scalar = TensorType((), "i64")
+        equal = e.op(ew.Equal(), e.op(rd.ReduceSum((0,), False), flat), e.splat(n, scalar))
+        e.builder.guard(equal, f"{e.loc}: assigns {n} values to the true elements of a mask, which are others", e.loc)
+        ahead = e.op(ew.CumSum(0, exclusive=True), flat)
+        values = e.op(Gather(axis), values, e.op(ew.Minimum(), ahead, e.splat(n - 1, e.type(ahead))))
+        values = e.reshape(values, (*e.shape(values)[:axis], *extents, *e.shape(values)[axis + 1 :]))
+    else:
+        values = e.reshape(values, (*e.shape(values)[:axis], *[1] * len(extents), *e.shape(values)[axis + 1 :]))
+    wide = e.broadcast(e.reshape(mask, (*[1] * axis, *extents, *[1] * behind)), shape)
+    new = e.operand(values, e.out)
     if accumulate:
         new = e.op(ew.Add(), x, new)
     return e.op(ew.Where(), wide, new, x)

@@ -98,6 +98,22 @@ def median(e: AtenEmitter, x: Value) -> Value:
     return e.reshape(_median(e, e.reshape(x, (size,)), 0)[0], ())
 
 
+@converts("repeat_interleave.Tensor")
+def repeat_interleave(e: AtenEmitter, repeats: Value, output_size: int | None) -> Value:
+    """The position k repeats[k] times; their number is demanded to be the one that is given."""
+    n, size = e.shape(repeats)[0], e.out.shape[0]
+    times = e.cast(repeats, "i64")
+    below = e.op(ew.Less(), times, e.splat(0, e.type(times)))
+    # A negative number makes the sum another one than any size.
+    wrong = e.op(ew.Where(), below, e.splat(size + 1, e.type(times)), times)
+    equal = e.op(ew.Equal(), e.op(rd.ReduceSum((0,), False), wrong), e.splat(size, TensorType((), "i64")))
+    e.builder.guard(equal, f"{e.loc}: repeat_interleave makes another number of elements than {size}", e.loc)
+    ends = e.broadcast(e.reshape(e.op(ew.CumSum(0), times), (1, n)), (size, n))
+    behind = e.op(ew.LessEqual(), ends, e.broadcast(torch.arange(size).reshape(size, 1), (size, n)))
+    which = e.op(rd.ReduceSum((1,), False), e.cast(behind, "i64"))
+    return e.cast(e.op(ew.Minimum(), which, e.splat(max(n - 1, 0), e.type(which))), e.out.dtype)
+
+
 def _running(e: AtenEmitter, op: type[Any], x: Value, dim: int) -> Value:
     x, axis = _along(e, e.cast(x, e.out.dtype), dim)
     return e.reshape(e.op(op(axis), x), e.out.shape)
