@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cuvil_hw.entry.saved_programs import SavedPrograms
 from cuvil_hw.entry.torch_compile import backend
 from cuvil_hw.errors import CuvilError, Refusal, ToolNotFound, Unsupported, needs_python, pip_install
-from cuvil_hw.frontend.python.modules import forward_of, trace_loops
+from cuvil_hw.frontend.python.modules import branching, forward_of, trace_loops
 from cuvil_hw.frontend.torch.errors import user_line
 from cuvil_hw.frontend.torch.twin import twin_of
 from cuvil_hw.runtime.executable import Executable
@@ -139,8 +139,16 @@ def _forward(original: type[Any], options: dict[str, Any], whole: bool) -> Calla
                 f"{original.__name__} is in training mode, and it is compiled for inference; call .eval() first"
             )
         try:
-            with config.patch(settings), sources.patch(dynamic_sources=_sources()):
-                return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+            while True:
+                try:
+                    with config.patch(settings), sources.patch(dynamic_sources=_sources()):
+                        return compiled(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+                except exc.TorchDynamoException as e:
+                    inside = [m for m in self.modules() if m is not self]
+                    kind = branching(e, inside)
+                    if kind is None:
+                        raise
+                trace_loops(inside, (kind,))
         except exc.FailOnRecompileLimitHit as e:
             raise CuvilError(
                 f"{original.__name__} was called in more than {SIGNATURES} ways, each of which is compiled for; "

@@ -118,8 +118,6 @@ def test_masks_of_numpy() -> None:
 def test_what_a_mask_selects_is_no_result() -> None:
     with pytest.raises(Unsupported, match="known at run time only"):
         load_torch(Model(lambda x: x[x > 0]), X)
-    with pytest.raises(Unsupported, match="one mask for both"):
-        load_torch(Model(lambda x: x.masked_fill(x > 0, 0).index_put((x < 0,), x[x > 1])), X)
 
 
 def test_the_largest_of_nothing_is_an_error() -> None:

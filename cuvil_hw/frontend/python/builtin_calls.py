@@ -135,7 +135,7 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     sorted: _sorted,
     filter: _filter,
     map: _map,
-    zip: lambda *a, **k: hits.beside(lambda: zip(*a, **k), *a),
+    zip: lambda *a, strict=False: hits.beside(lambda: zip(*a, strict=strict), *a),
     enumerate: lambda v, start=0: hits.beside(lambda: enumerate(v, start), itertools.count(start), v),
     len: lambda x: x.shape[0] if isinstance(x, torch.Tensor) and x.ndim else len(x),
     round: _round,

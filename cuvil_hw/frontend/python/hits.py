@@ -53,7 +53,7 @@ class Listed:
             yield Number(self.hits.mask[i], bool), row.tolist()
 
     def __iter__(self) -> Iterator[Any]:
-        refuse("a list of positions", "that nonzero found, of which only a run knows how many there are; loop through it")
+        refuse("a list of positions", "of which only a run knows how many there are; loop through it")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Beside:
             yield Number(there, bool), tuple(v for _, v in trip)
 
     def __iter__(self) -> Iterator[Any]:
-        refuse("zip or enumerate", "of what values select, of which only a run knows how many there are; loop through it")
+        refuse("zip or enumerate", "of what values select, which only a run knows; loop through it")
 
 
 def beside(function: Any, *parts: Any) -> Any:

@@ -65,7 +65,7 @@ class Trace:
     frozen: dict[int, str] = field(default_factory=dict)
     outside: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     owned: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    flags: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    flags: dict[tuple[int | str, int], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     selected: dict[tuple[int, int, int], Merge] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     roots: dict[int, dict[int, tuple[torch.Tensor, int]]] = field(default_factory=dict)

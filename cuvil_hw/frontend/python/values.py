@@ -91,8 +91,11 @@ def sized(value: Any) -> Any:
     key = (str(value.node.expr), -1)
     flags = current().flags
     if key not in flags:
-        count = torch.sym_ite(value, 1, 0) if isinstance(value, torch.SymBool) else value
-        flags[key] = (value, torch.scalar_tensor(count, dtype=torch.int64))
+        as_int: Any = torch.sym_ite  # which torch doesn't declare
+        count = torch.scalar_tensor(
+            as_int(value, 1, 0) if isinstance(value, torch.SymBool) else value, dtype=torch.int64
+        )
+        flags[key] = (count, count)
     return flags[key][1]
 
 
@@ -278,7 +281,7 @@ def listed(tensor: torch.Tensor) -> Any:
     """`tensor.tolist()`."""
     if constant(tensor):
         return tensor.tolist()
-    if any(free_unbacked_symbols(n) for n in tensor.shape if isinstance(n, torch.SymInt)):
+    if any(map(free_unbacked_symbols, tensor.shape)):
         refuse("tolist", "of what a mask selects, of which only a run knows how many there are; go through the tensor")
     return [listed(part) for part in tensor] if tensor.ndim else item(tensor)
 

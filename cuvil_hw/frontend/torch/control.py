@@ -7,6 +7,7 @@ GuardError.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -314,12 +315,12 @@ def on_truths(known: Callable[[Any, Any], Any], op: Op) -> Callable[..., Any]:
     def convert(w: Walk, a: Any, b: Any) -> Any:
         values = [condition(w, v) for v in (a, b)]
         constants = [v for v in values if isinstance(v, bool)]
-        if len(constants) == 2:
+        others = [v for v in values if not isinstance(v, bool)]
+        if not others:
             return known(*constants)
         if constants:
-            other = next(v for v in values if not isinstance(v, bool))
-            return other if known(constants[0], True) != known(constants[0], False) else constants[0]
-        return w.emitter.op(op, *values)
+            return others[0] if known(constants[0], True) != known(constants[0], False) else constants[0]
+        return w.emitter.op(op, *others)
 
     return convert
 
@@ -339,6 +340,10 @@ def scalar_tensor(w: Walk, value: Any, dtype: torch.dtype | None, *rest: Any) ->
     return w.emitter.cast(value, dtype_name(dtype)) if isinstance(value, SSAValue) else torch.tensor(value, dtype=dtype)
 
 
+def total(w: Walk, values: Sequence[Any]) -> Any:
+    return functools.reduce(lambda a, b: on_numbers(operator.add, Add())(w, a, b), values)
+
+
 def differ(w: Walk, a: Any, b: Any) -> Any:
     return negated(w, on_numbers(operator.eq, Equal())(w, a, b))
 
@@ -356,6 +361,7 @@ def negated(w: Walk, value: Any) -> Any:
 CONTROL.update(
     {
         "aten.scalar_tensor.default": scalar_tensor,
+        str(torch.sym_sum): total,
         str(operator.ne): differ,
         str(operator.neg): negative,
         str(torch.sym_not): negated,

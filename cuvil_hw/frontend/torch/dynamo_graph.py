@@ -209,8 +209,9 @@ def plan(
             outputs.append(_alias(value, given, owners[_storage(value)], names))
         else:
             grad = wants_grad and _requires_grad(node)
-            elements = value.untyped_storage().nbytes() // value.element_size()
-            outputs.append(Computed(len(picked), _place(value), value.dtype, value.device, grad, elements))
+            elements = value.numel() if _loose(value) else value.untyped_storage().nbytes() // value.element_size()
+            place = Strided(tuple(value.shape), _contiguous(value.shape), 0) if _loose(value) else _place(value)
+            outputs.append(Computed(len(picked), place, value.dtype, value.device, grad, elements))
             picked.append(i)
     return Plan(_shared(outputs, results), tuple(picked), tuple(written))
 
@@ -239,7 +240,7 @@ def _shared(outputs: Sequence[Output], values: Sequence[Any]) -> tuple[Output, .
     """Numbers the storages that several computed outputs lie in. Raises Unsupported."""
     by_storage: dict[int, list[int]] = {}
     for i, output in enumerate(outputs):
-        if isinstance(output, Computed):
+        if isinstance(output, Computed) and not _loose(values[i]):
             by_storage.setdefault(_storage(values[i]), []).append(i)
     result = list(outputs)
     for number, members in enumerate(m for m in by_storage.values() if len(m) > 1):
@@ -272,6 +273,11 @@ def _storage(t: torch.Tensor) -> int:
 
 def _place(t: torch.Tensor) -> Strided:
     return Strided(tuple(t.shape), tuple(t.stride()), int(t.storage_offset()))
+
+
+def _loose(t: torch.Tensor) -> bool:
+    """Whether it lies in memory of which only a run knows the size, or where in it: it gets memory of its own."""
+    return from_data(t.storage_offset()) or from_data(t.untyped_storage().nbytes())
 
 
 def _contiguous(size: Sequence[int]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any
@@ -19,7 +19,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.contract.calling import Calling, KeptState, Write
 from cuvil_hw.contract.signature import FixedValue, Leaf, Scalar, Tree
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.python.modules import trace_loops
+from cuvil_hw.frontend.python.modules import branching, trace_loops
 from cuvil_hw.frontend.shared.refusals import Refused
 from cuvil_hw.frontend.torch import control, impure, quantized  # noqa: F401  (fill the tables of converters)
 from cuvil_hw.frontend.torch.aten import custom
@@ -87,9 +87,11 @@ def load_torch(
 
 
 @contextmanager
-def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[torch.nn.Module]:
+def for_inference(
+    module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any], branches: Collection[type[Any]] = ()
+) -> Iterator[torch.nn.Module]:
     """The module's twin in eval mode, to be traced for a call with these arguments. Raises CuvilError when the trace
-    hangs on attributes that the forward changes.
+    hangs on attributes that the forward changes. `branches`: classes of modules whose forward branches on values.
 
     Eval mode by flag only: train() and eval() may be overridden and change weights (some adapters merge there)."""
     twin: torch.nn.Module = twin_of(module)
@@ -99,7 +101,7 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
         for m in twin.modules():
             m.training = False
             keep_types(m)
-        trace_loops(list(twin.modules()))
+        trace_loops(list(twin.modules()), branches)
         with quiet(), attributes_kept(twin) as changed, impure.watched(twin), Positions(), Sequences(twin):
             yield twin
         refuse_hidden_state(twin, args, named, changed)
@@ -109,14 +111,21 @@ def for_inference(module: torch.nn.Module, args: tuple[Any, ...], named: dict[st
 
 def export_module(module: torch.nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> ExportedProgram:
     """The module traced for one call. Raises CuvilError with the user's line and torch's reason."""
-    with for_inference(module, args, named) as twin, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
-        try:
-            return torch.export.export(twin, args, named, strict=False)
-        except Exception as e:  # tracing runs the user's code: anything may be raised
-            at = raised_at(e)
-            where = f"{type(module).__name__}{f' at {at}' if at else ''}"
-            raise CuvilError(f"torch.export can't trace {where}: {reason(e)}; {_advice(e)}") from e
+    branches: set[type[Any]] = set()  # modules traced as functions are, since values decide there
+    while True:
+        with for_inference(module, args, named, branches) as twin, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about torch's own internals; the trace is checked below
+            try:
+                return torch.export.export(twin, args, named, strict=False)
+            except Unsupported:
+                raise
+            except Exception as e:  # tracing runs the user's code: anything may be raised
+                kind = branching(e, module.modules())
+                if kind is None or kind in branches:
+                    at = raised_at(e)
+                    where = f"{type(module).__name__}{f' at {at}' if at else ''}"
+                    raise CuvilError(f"torch.export can't trace {where}: {reason(e)}; {_advice(e)}") from e
+        branches.add(kind)
 
 
 def _advice(error: BaseException) -> str:

@@ -192,7 +192,7 @@ def live(graph: torch.fx.Graph, wanted: set[torch.fx.Node]) -> set[torch.fx.Node
     """Nodes that those in `wanted` depend on, and checks of values; the rest (unused results) is dropped."""
     found: set[torch.fx.Node] = set()
     for node in reversed(list(graph.nodes)):
-        check = str(node.target).startswith(_CHECKS) and not packed.is_layout_check(node)
+        check = str(node.target).startswith(_CHECKS) and not packed.is_layout_check(node, CONTROL)
         if node in wanted or check or any(user in found for user in node.users):
             found.add(node)
     return found

@@ -10,7 +10,7 @@ one by one is done to all of them (`packed_rows`); a reduction first puts its ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -30,9 +30,9 @@ INDEX, PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index
 _POSITIONS = ("aten.nonzero.default", "aten.argwhere.default")
 _SELECTS = ("aten.masked_select.default", *_POSITIONS)
 REASON = (
-    "works on what a computed mask selects, and how many elements that is is known at run time only; "
-    "use torch.where, or what treats the selected rows one by one, sums, mean, amax, amin, any, all, and an assignment "
-    "or index_add_ by the same mask"
+    "works on what a computed mask selects, and how many elements that is is known at run time only; use torch.where, "
+    "or what treats the selected rows one by one, reductions, slices, sort, topk, an assignment or index_add_, or "
+    "y[:x.shape[0]] = x to fill them up to a known number"
 )
 Fold = Callable[[Any, Sequence[Any]], Any]  # computes what depends on no input
 
@@ -232,18 +232,19 @@ def _alike(a: SSAValue, b: SSAValue) -> bool:
 _OF_LAYOUT = {"aten.sym_storage_offset.default", "aten.sym_numel.default"}
 
 
-def is_layout_check(node: torch.fx.Node) -> bool:
-    """torch's own checks of where views begin."""
+def is_layout_check(node: torch.fx.Node, known: Collection[str]) -> bool:
+    """torch's own checks of where views begin, and of sizes by arithmetic that isn't `known`, such as remainders."""
     if str(node.target) != "aten._assert_scalar.default":
         return False
-    waiting, sources = list(node.all_input_nodes), set()
+    waiting, sources, unknown = list(node.all_input_nodes), set(), False
     while waiting:
         source = waiting.pop()
         if isinstance(source.target, torch._ops.OpOverload):
             sources.add(str(source.target))
         else:  # arithmetic of numbers
+            unknown = unknown or str(source.target) not in known
             waiting += source.all_input_nodes
-    return not _OF_LAYOUT.isdisjoint(sources)
+    return not _OF_LAYOUT.isdisjoint(sources) or (unknown and sources == {"aten.sym_size.int"})
 
 
 def end_of(dtype: str, end: int) -> float | int | bool:

@@ -92,6 +92,11 @@ def resized(e: AtenEmitter, x: Value, axis: int, size: int, value: float | int |
     return joined(e, [x, behind], axis)
 
 
+def all_of(e: AtenEmitter, x: Value, axis: int) -> Packed:
+    """A tensor's rows, all of which count."""
+    return Packed(x, e.ssa(torch.ones(e.shape(x)[axis], dtype=torch.bool)), e.loc, axis, front=True)
+
+
 def number(e: AtenEmitter, value: Number) -> SSAValue:
     return e.splat(value, SCALAR) if isinstance(value, int) else value
 
@@ -124,8 +129,7 @@ def sliced(e: AtenEmitter, x: Value | Packed, dim: int, start: Any, end: Any, st
     else:
         shape = e.shape(x)
         axis = axis_of(dim, len(shape))
-        rows = Packed(x, e.ssa(torch.ones(shape[axis], dtype=torch.bool)), e.loc, axis, front=True)
-        how_many = shape[axis]
+        rows, how_many = all_of(e, x, axis), shape[axis]
     low, high = ends(e, start, end, how_many)
     n = e.shape(rows.full)[rows.axis]
     if step != 1:
@@ -188,8 +192,9 @@ def by_number(e: AtenEmitter, rows: Packed, order: Value) -> SSAValue:
 
 def arange(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Packed:
     """Numbers from a start to an end that a count gives."""
-    start, end, step = {"aten.arange.default": (0, args[0], 1), "aten.arange.start": (*args[:2], 1)}.get(label, args[:3])
-    bound = int(bound_of(e, made.shape[0]))
+    numbers = {ARANGES[0]: (0, args[0], 1), ARANGES[1]: (*args[:2], 1)}
+    start, end, step = numbers.get(label, args[:3])
+    bound = bound_of(e, made.shape[0])
     if not isinstance(step, int) or step < 1 or not all(isinstance(a, int | SSAValue) for a in (start, end)):
         e.refuse("counts to where values say, in steps that aren't positive whole numbers; use another arange")
     span = e.op(ops.Sub(), number(e, end), number(e, start))

@@ -14,13 +14,21 @@ from cuvil_hw.frontend.torch.packed import PUT, REASON, Fold, Packed, count, pac
 _SLICES, _WRITES = packed_front.SLICES, packed_front.SLICE_WRITES
 _ENDS = {**dict.fromkeys(_SLICES, 2), **dict.fromkeys(_WRITES, 3), **dict.fromkeys(packed_front.ARANGES, 0)}
 
+_REPEATS = "aten.repeat_interleave.Tensor"
+# What has a size without a bound, and what to use instead.
+_UNBOUNDED = {
+    _REPEATS: "give its output_size, which bounds it",
+    "aten.bincount.default": "count a known number of classes, by torch.nn.functional.one_hot(x, classes).sum(0)",
+    "aten.unique_dim.default": "use torch.unique_consecutive(x, dim=…) on rows that are sorted, or flatten",
+}
+
 
 def takes_part(e: AtenEmitter, label: str, args: Sequence[Any]) -> bool:
     """Whether a node makes, or takes, what a computed mask selects, or as many."""
     if packed_in(args) or selects(e, label, args) or packed_rows.sized(e, label, args) is not None:
         return True
-    if label in packed_unique.UNIQUE:
-        return isinstance(args[0], SSAValue)
+    if label in packed_unique.UNIQUE or label in _UNBOUNDED:
+        return isinstance(args[0], SSAValue) and not (label == _REPEATS and args[1] is not None)
     if label in packed_front.SPLITS:
         return any(isinstance(a, SSAValue) for a in args[1])
     return label in _ENDS and any(isinstance(a, SSAValue) for a in args[_ENDS[label] :])
@@ -35,6 +43,8 @@ def _converted(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold
     label, first = str(target), args[0]
     if selects(e, label, args):
         return select(e, label, *packed_front.agreeing(e, args))
+    if label in _UNBOUNDED:
+        e.refuse(f"its shape depends on values known only at run time; {_UNBOUNDED[label]}")
     if label in packed_unique.UNIQUE:
         return packed_unique.convert(e, label, args)
     if label in packed_front.SPLITS and not isinstance(first, Packed):
@@ -49,7 +59,7 @@ def _converted(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold
         return None
     if (index := packed_order.index_of(e, label, args)) is not None:
         return packed_order.looked_up(e, label, first, index)
-    if label not in packed_rows.CATS:
+    if label not in (*packed_rows.CATS, *PUT):
         args = packed_front.agreeing(e, args)
         first = args[0]
     if label in _WRITES and not isinstance(first, Packed):

@@ -42,15 +42,17 @@ def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any) -> Any:
         return converted(e, label, [filled(e, x, 0), *args[1:]], made)
     if label == "aten.flip.default":
         return _flipped(e, x, args[1]) if x.axis in axes_of(args[1], rank) else None
-    named = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} if hasattr(target, "_schema") else {}
-    along = axis_of(named["dim"], rank) == x.axis if isinstance(named.get("dim"), int) else False
+    schema = target._schema.arguments if isinstance(target, torch._ops.OpOverload) else ()
+    named = {a.name: v for a, v in zip(schema, args, strict=False)}
+    along = isinstance(named.get("dim"), int) and axis_of(named["dim"], rank) == x.axis
     if label in _SORTS and along:
         return _of_all(e, label, x, args, made, args[_SORTS[label]])
     if label in _SCANS and along:
         return _of_all(e, label, x, args, made, False)
     if label in ("aten.topk.default", "aten.kthvalue.default") and along:
         _enough(e, x, args[1], f"the {args[1]} largest or smallest")
-        return converted(e, label, [_last(e, in_front(e, x), label.startswith("aten.topk") and args[3]), *args[1:]], made)
+        full = _last(e, in_front(e, x), label.startswith("aten.topk") and args[3])
+        return converted(e, label, [full, *args[1:]], made)
     if label in _EXTREMES and (along or (named.get("dim") is None and x.axis == 0)):
         _enough(e, x, 1, "the largest or smallest")
         rows = in_front(e, x)
@@ -66,7 +68,9 @@ def _enough(e: AtenEmitter, x: Packed, least: int, what: str) -> None:
 def _last(e: AtenEmitter, rows: Packed, descending: bool) -> Value:
     """All rows, those that don't count as what is sorted behind the others (equal ones keep their order)."""
     dtype = e.type(rows.full).dtype
-    return filled(e, rows, math.nan if dtypes.is_float(dtype) and not descending else end_of(dtype, -1 if descending else 1))
+    if dtypes.is_float(dtype) and not descending:
+        return filled(e, rows, math.nan)
+    return filled(e, rows, end_of(dtype, -1 if descending else 1))
 
 
 def _of_all(e: AtenEmitter, label: str, x: Packed, args: Sequence[Any], made: Any, descending: bool) -> Any:

@@ -26,7 +26,7 @@ from cuvil_hw.frontend.torch.packed import (
     same,
     stand_in,
 )
-from cuvil_hw.frontend.torch.packed_front import by_number
+from cuvil_hw.frontend.torch.packed_front import agreeing, by_number, dense
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 
@@ -37,13 +37,15 @@ _TWO = "assigns to one mask's elements another number of them"
 def put(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Any:
     """x[indices] = values, or += where they accumulate."""
     x, indices, values, accumulate = args
-    given = [i for i in indices if i is not None]
     if isinstance(x, Packed):
+        x, indices = agreeing(e, [x, indices])
         return _within_rows(e, label, x, indices, values, accumulate, made)
+    given = [i for i in indices if i is not None]
     if any(is_mask(e, i) for i in given):
         if len(given) != 1 or isinstance(given[0], Packed) or not isinstance(values, Packed):
             e.refuse(REASON)
         return _by_mask(e, x, given[0], indices.index(given[0]), values, accumulate)
+    indices, values = agreeing(e, [indices, values])
     return _at_positions(e, x, indices, values, accumulate, made)
 
 
@@ -86,10 +88,10 @@ def _within_rows(
     else:
         plain = values
         if isinstance(values, Packed):
-            one_mask(e, [x, values])
-            plain = values.full
+            x, values = agreeing(e, [x, values])
+            plain, extent = values.full, e.shape(x.full)[x.axis]
         full = converted(e, label, [x.full, indices, plain, accumulate], stand_in(e, made, extent))
-    return Packed(full, x.mask, x.loc, x.axis)
+    return replace(x, full=full)
 
 
 def _at_positions(
@@ -98,7 +100,7 @@ def _at_positions(
     """Selected positions take selected values. What doesn't count adds 0, or goes into an element behind the last."""
     chosen = packed_in(list(indices))
     if not chosen:
-        e.refuse(REASON)
+        return _one_by_one(e, x, indices, values, accumulate, made)
     rows = one_mask(e, [*chosen, *packed_in([values])])
     n = e.shape(chosen[0].full)[0]
     axes = [axis for axis, i in enumerate(indices) if i is not None]
@@ -130,6 +132,16 @@ def _at_positions(
     kind = torch.empty(e.shape(larger), dtype=made.dtype, device="meta")
     written = converted(e, PUT[0], [larger, at, full, False], kind)
     return part(e, written, first, 0, e.shape(x)[first])
+
+
+def _one_by_one(
+    e: AtenEmitter, x: Value, indices: Sequence[Any], values: Packed, accumulate: bool, made: torch.Tensor
+) -> Value:
+    """Positions of a known number take as many selected values."""
+    sizes = {e.type(i).size for i in indices if i is not None}
+    if len(sizes) != 1:
+        e.refuse(REASON)
+    return converted(e, PUT[0], [x, indices, dense(e, values, sizes.pop()), accumulate], made)  # type: ignore[no-any-return]
 
 
 def _all(e: AtenEmitter, indices: Sequence[Any], n: int) -> list[Any]:
@@ -164,7 +176,11 @@ def _regular(e: AtenEmitter, values: Value, axis: int, at: torch.Tensor, extent:
 def scatter(e: AtenEmitter, label: str, args: Sequence[Any], made: torch.Tensor) -> Value:
     """x with selected values added along an axis."""
     x, dim, at, values = args[:4]
-    if isinstance(x, Packed) or not isinstance(at, Packed) or not isinstance(values, Packed):
+    if isinstance(x, Packed):
+        e.refuse(REASON)
+    if label == "aten.index_add.default" and not isinstance(at, Packed) and args[4] == 1:
+        return _at_positions(e, x, [None] * axis_of(dim, len(e.shape(x))) + [at], values, True, made)
+    if not isinstance(at, Packed) or not isinstance(values, Packed):
         e.refuse(REASON)
     one_mask(e, [at, values])
     if label == "aten.index_add.default":

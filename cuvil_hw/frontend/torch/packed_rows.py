@@ -29,7 +29,7 @@ from cuvil_hw.frontend.torch.packed import (
     stand_in,
     unpacked,
 )
-from cuvil_hw.frontend.torch.packed_front import dense
+from cuvil_hw.frontend.torch.packed_front import all_of, dense
 from cuvil_hw.ops import reduce as rd
 from cuvil_hw.ops.shape import Gather
 
@@ -82,6 +82,10 @@ def convert(e: AtenEmitter, target: Any, args: Sequence[Any], made: Any, fold: F
     named = {a.name: v for a, v in zip(_schema(target), args, strict=False)}
     if label in CATS and (joined := _joined(e, args, made)) is not None:
         return joined
+    if _elementwise(target, label) and (size := _beside(e, args, values)) is not None:
+        full = converted(e, label, unpacked(args, lambda p: dense(e, p, size)), stand_in(e, made, size))
+        axis = data_axis(e, made)
+        return full if axis is None else all_of(e, full, axis)
     rows = one_mask(e, values)
     extent = e.shape(rows.full)[rows.axis]
     if label in _SELECT and axis_of(args[1], len(e.shape(rows.full))) == rows.axis:
@@ -147,7 +151,7 @@ def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: 
     """Whether the node keeps rows apart. Raises Refused with the reason where there is more to say."""
     first = args[0]
     values = packed_in(args)
-    if label in _EACH or (torch.Tag.pointwise in getattr(target, "tags", ()) and label not in _ALONG):
+    if _elementwise(target, label):
         return _aligned(e, args, values, made)
     if label in _TURNS:
         return True
@@ -181,15 +185,24 @@ def _apart(e: AtenEmitter, target: Any, label: str, args: Sequence[Any], named: 
     return all(isinstance(d, int) and axis_of(d, rank) != axis for d in given) and bool(given)
 
 
+def _beside(e: AtenEmitter, args: Sequence[Any], values: Sequence[Packed]) -> int | None:
+    """How many rows an operand beside the selected ones has, which must be as many; None where it has one or none."""
+    where = {p.axis - len(e.shape(p.full)) for p in values}
+    plain = [e.shape(a) for a in args if isinstance(a, torch.Tensor | SSAValue)]
+    sizes = {s[w] for w in where for s in plain if len(s) >= -w and s[w] != 1}
+    return sizes.pop() if len(where) == len(sizes) == 1 else None
+
+
+def _elementwise(target: Any, label: str) -> bool:
+    return label in _EACH or (torch.Tag.pointwise in getattr(target, "tags", ()) and label not in _ALONG)
+
+
 def _aligned(e: AtenEmitter, args: Sequence[Any], values: Sequence[Packed], made: Any) -> bool:
     """Whether broadcasting leaves the rows where they are."""
     results = made if isinstance(made, list | tuple) else [made]
     behind = {p.axis - len(e.shape(p.full)) for p in values}
     where = behind.pop()
     moved = bool(behind) or any(data_axis(e, f) != f.ndim + where for f in results)
-    for a in args:
-        if isinstance(a, torch.Tensor | SSAValue) and len(e.shape(a)) >= -where and e.shape(a)[where] != 1:
-            moved = True
     if moved:
         e.refuse("broadcasts what a mask selects so that its rows become another axis; use torch.where")
     return True

@@ -1,5 +1,5 @@
-"""Distinct elements: at most as many as there are elements, so that those are held, sorted, with a mask beside them that
-is true where one differs from the one before."""
+"""Distinct elements: at most as many as there are elements, so that those are held, sorted, with a mask beside them
+that is true where one differs from the one before."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _differs(e: AtenEmitter, x: Value, axis: int) -> Value:
     if n < 2:
         return torch.ones(n, dtype=torch.bool)
     x = _ordered(e, x)
-    pair = e.op(ops.Equal(), part(e, x, axis, 1, n - 1), part(e, x, axis, 0, n - 1))
+    pair: Value = e.op(ops.Equal(), part(e, x, axis, 1, n - 1), part(e, x, axis, 0, n - 1))
     if others:
         pair = e.cast(e.op(rd.ReduceMin(others, False), e.cast(pair, "i8")), "bool")
     differs = e.op(ops.LogicalNot(), pair)
