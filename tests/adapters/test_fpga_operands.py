@@ -81,6 +81,16 @@ CASES: dict[str, tuple[tuple[int, ...], Build]] = {
         (1, 2, 6, 4),
         lambda b, x: linear(b, b.op(ops.Reshape((1, 6, 8)), b.op(ops.Transpose((0, 2, 1, 3)), x)), 3, 8),
     ),
+    "a rescale of each row": (
+        (1, 4, 3, 6),
+        lambda b, x: b.op(ops.Rescale((3 << 20, 5 << 20, 7 << 20), (23,) * 3, "i8", axis=2), x),
+    ),
+    "rows of an image and two streams": (
+        (1, 4, 3, 6),
+        lambda b, x: b.op(
+            ops.Add("i9"), x, b.op(ops.Rescale((3 << 20, 5 << 20, 7 << 20), (23,) * 3, "i8", axis=2), x)
+        ),
+    ),
     "places": ((1, 6, 8), lambda b, x: b.op(ops.Add("i9"), x, b.const(weights(1, 6, 8)))),
     "a convolution along positions": ((1, 6, 8), along_positions),
 }

@@ -12,7 +12,6 @@ from xdsl.dialects.func import FuncOp
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
-from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Kernels, Role, noted, text_of
 from cuvil_hw.ir.interpreter.machine import Machine
@@ -47,9 +46,8 @@ class Interpreted:
 
     def _streaming(self, top: FuncOp, inputs: Sequence[Array]) -> list[Array]:
         samples = len(inputs[0])
-        memories = any(isinstance(a.type, IndexType) for a in top.body.block.args)
-        ports = {n: physical(self.graph.buffers[n].type.rank) for n in (*self.graph.inputs, *self.graph.outputs)}
-        orders = [o for n, o in {**ports, **({} if memories else stream_orders(self.graph))}.items() if n in ports]
+        known = stream_orders(self.graph)
+        orders = [known[n] for n in (*self.graph.inputs, *self.graph.outputs)]
         packed = [a.transpose(0, *(d + 1 for d in o)) for a, o in zip(inputs, orders, strict=False)]
         kinds = [self.graph.buffers[n].type for n in self.graph.outputs]
         if any(isinstance(a.type, IndexType) for a in top.body.block.args):
