@@ -15,6 +15,7 @@ from cuvil_hw.adapters.streaming.analysis.cost import cycles
 from cuvil_hw.adapters.streaming.analysis.operand import DISTANCE, Operand, evaluate_index, operand, part_needs
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering import dataflow
+from cuvil_hw.adapters.streaming.lowering.folded import Folded
 from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.expr.nodes import Expr, Iter, Load, index, parallel
 from cuvil_hw.ir.program import Builder, Program
@@ -143,6 +144,20 @@ def test_a_port_brings_features_last_where_that_spares_a_memory() -> None:
     assert port("linear on every position") == (0, 1, 2)
     assert port("linear across positions") == (0, 2, 1)
     assert port("channels of an image") == (0, 2, 3, 1)
+
+
+def test_tables_over_many_places_hold_the_last_one_too() -> None:
+    """np.unravel_index stops after 8,192 elements where an array has trailing dimensions of one element."""
+    values = tuple(range(48))
+    b = Builder([("x", T((1, 8, 48, 24), "i8"))])
+    y = b.op(ops.Rescale(tuple(v + 1 for v in values), (4,) * 48, "i8", axis=2), b.input(0))
+    graph = fpga_runner.graph_of(b.finish([("y", y)]))
+    (kernel,) = graph.kernels
+    form = processes(kernel, fpga_runner.fabric(fpga_runner.PROFILE), graph.constants, stream_orders(graph))[0]
+    stage = form.folding.stage
+    (row,) = (it for it in stage.lanes if it.extent == 48)
+    grid = Folded(stage, graph, 1, 1).grids[row].ravel()
+    np.testing.assert_array_equal(grid, np.repeat(values, grid.size // 48))
 
 
 I, J, K = (parallel(n, extent) for n, extent in (("i", 4), ("j", 6), ("k", 8)))

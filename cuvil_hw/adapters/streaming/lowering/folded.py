@@ -35,8 +35,7 @@ class Folded:
         self.outputs_inside = pe >= VECTOR or pe >= simd or stage.multiplier == "pair"
         self.grids: dict[Iter, Any] = {}
         if stage.lanes:
-            across = np.arange(stage.channels_out).reshape(self.nf, 1, 1, pe)
-            places = np.unravel_index(across, [i.extent for i in stage.lanes])
+            places = np.indices([i.extent for i in stage.lanes]).reshape(len(stage.lanes), self.nf, 1, 1, pe)
             self.grids |= dict(zip(stage.lanes, places, strict=True))
         shape = [d.kernel for d in stage.dims]
         digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
