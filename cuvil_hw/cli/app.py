@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, targets, timing
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, synth, targets, timing
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -33,6 +33,8 @@ Examples:
   cuvil report model.cuvil --html report.html
 
   cuvil timing model.cuvil
+
+  cuvil synth model.cuvil
 
   cuvil doctor
 """
@@ -68,6 +70,7 @@ app.command("test")(gate.gate)
 app.command("hil")(hil.hardware)
 app.command("report")(report_command.show_report)
 app.command("timing")(timing.show_timing)
+app.command("synth")(synth.synthesise)
 app.command("opt")(opt.run_passes)
 app.command("graph")(graph.draw)
 app.command("doctor")(doctor.examine)

@@ -19,6 +19,10 @@ def show_timing(
         list[str] | None,
         typer.Option("--depth", help="Words of a FIFO in place of the design's own: stream=5; repeatable."),
     ] = None,
+    interface: Annotated[
+        str | None,
+        typer.Option(help="sim-cycles: the sources; rtl: their SystemVerilog.", show_default="sim-cycles"),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -31,7 +35,7 @@ def show_timing(
     from cuvil_hw.runtime.load import program_in
 
     check_outputs([html], [program])
-    executable = program_in(artifact.read(program))
+    executable = program_in(artifact.read(program), interface)
     if not isinstance(executable, Executable):
         raise CuvilError(f"{program}: has open shapes: a program for each size; compile it for one of them")
     found = executable.timing(_depths(depth or ()))

@@ -30,6 +30,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
     makers = (
         ("timing", timing),
         ("totals", totals),
+        ("synthesis", synthesis),
         ("quantization", quantization),
         ("accuracy", accuracy),
         ("saturations", saturations),
@@ -91,6 +92,27 @@ def totals(report: Mapping[str, Any]) -> Table:
         for t in report["totals"]
     ]
     return ["resource", "used", "budget", "limit", "of limit", "origin"], rows, [False, True, True, True, True, False]
+
+
+def synthesis(report: Mapping[str, Any]) -> Table:
+    """What a synthesis tool counts of each layer, beside the estimates."""
+    found = report["synthesis"]
+    rows = [*found["layers"], {"layer": "in all", **found["total"]}]
+    columns = [f"{axis} {who}" for axis in found["axes"] for who in ("yosys", "analytic")]
+    cells = [
+        [row["layer"], *(words.count(row[w].get(a, 0.0)) for a in found["axes"] for w in ("yosys", "analytic"))]
+        for row in rows
+    ]
+    return ["layer", *columns], cells, [False] + [True] * len(columns)
+
+
+def synthesis_remarks(report: Mapping[str, Any]) -> list[str]:
+    found = report["synthesis"]
+    lines = [f"counted: {found['origin']}, layers kept apart, nothing placed or routed"]
+    if found["unknown_cells"]:
+        listed = ", ".join(f"{n} {cell}" for cell, n in sorted(found["unknown_cells"].items()))
+        lines.append(f"cells without a known cost, left out: {listed}")
+    return lines
 
 
 def accuracy(report: Mapping[str, Any]) -> Table:

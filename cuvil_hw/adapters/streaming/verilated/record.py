@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuvil_hw.adapters.streaming.verilated.build import Module, Wires, library_files
@@ -58,13 +59,10 @@ class RtlRecord:
 def read(program: DeviceProgram) -> tuple[RtlRecord, Module]:
     """A program's record and its modules. Raises ArtifactError, and CuvilError with the reason where a design has no
     SystemVerilog."""
-    path = program.folder / FILE
-    if not path.is_file():
-        raise CuvilError(f"{program.name}: was compiled without SystemVerilog; compile it again for a streaming design")
+    folder = program.folder / FOLDER
+    own = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()} if folder.is_dir() else {}
+    record = of_files(program.name, own)
     try:
-        record = parse(RtlRecord, canonical.parse(path.read_bytes()), program.name)
-        if record.refused:
-            raise CuvilError(f"{program.name}: has no SystemVerilog: {record.refused}")
         record.check(program)
     except ValueError as e:
         raise ArtifactError(f"{program.name}: {FILE}: {e}; compile the model again") from e
@@ -72,5 +70,21 @@ def read(program: DeviceProgram) -> tuple[RtlRecord, Module]:
         tuple(Wires.axis(f"{prefix}_axis_{name}", record.axis_bits) for name in names)
         for prefix, names in (("s", record.inputs), ("m", record.outputs))
     )
-    own = {p.name: p.read_bytes() for p in sorted(path.parent.glob("*.sv"))}
-    return record, Module({**library_files(), **own}, record.top, inputs, outputs, {})
+    modules = {name: text for name, text in own.items() if name.endswith(".sv")}
+    return record, Module({**library_files(), **modules}, record.top, inputs, outputs, {})
+
+
+def of_files(program: str, files: Mapping[str, bytes]) -> RtlRecord:
+    """The record among the files below rtl/. Raises ArtifactError, and CuvilError with the reason where a design has no
+    SystemVerilog."""
+    name = FILE.removeprefix(f"{FOLDER}/")
+    if name not in files:
+        raise CuvilError(f"{program}: was compiled without SystemVerilog; compile it again in the spatial style")
+    try:
+        record = parse(RtlRecord, canonical.parse(files[name]), program)
+        identifier(record.top or "refused", "top")
+    except ValueError as e:
+        raise ArtifactError(f"{program}: {FILE}: {e}; compile the model again") from e
+    if record.refused:
+        raise CuvilError(f"{program}: has no SystemVerilog: {record.refused}")
+    return record
