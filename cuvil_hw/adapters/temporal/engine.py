@@ -65,7 +65,8 @@ class Engine:
         return f"{self.outputs}×{self.inputs} products and {self.lanes} rescaled results a cycle"
 
     def use(self, fabric: Fabric) -> Use:
-        """Multipliers, memories, and logic: of a product's share of its adder tree, of buses and counters."""
+        """Multipliers and memories, as the fabric's cost formulas have them; logic by guess: a product's share of its
+        adder tree, buses and counters. No synthesis has confirmed those numbers of LUTs and flip-flops."""
         products = self.outputs * self.inputs
         use = Use(dsp=products * multiplier_blocks(fabric, *self.FACTORS))
         # Of a lane: a sum by its multiplier; two bytes by theirs, in `combine`.
