@@ -23,7 +23,13 @@ def head(timing: Timing) -> str:
 
 
 def tables(timing: Timing) -> list[Table]:
-    return [processes(timing), streams(timing)]
+    return [*([layers(timing)] if timing.layers else []), processes(timing), streams(timing)]
+
+
+def layers(timing: Timing) -> Table:
+    """A row for each layer of a design that runs them one after another."""
+    rows = [[n.name, words.count(n.cycles), f"{n.cycles / max(timing.cycles, 1):.1%}", n.bound] for n in timing.layers]
+    return ["layer", "cycles", "share", "bound by"], rows, [False, True, True, False]
 
 
 def processes(timing: Timing) -> Table:
@@ -98,6 +104,7 @@ def document(timing: Timing, command: str = "") -> str:
     parts = [
         html.header(timing.program, [f"{timing.clock_hz / 1e6:g} MHz", timing.origin]),
         html.cards(cards),
+        html.section("Layers", html.table(layers(timing))) if timing.layers else "",
         html.section("Processes", chart + html.details("Figures", content)),
         html.section("Streams", html.table(streams(timing))),
         html.section("Remarks", html.listed(closing(timing)[:-1])),

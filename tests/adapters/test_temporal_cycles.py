@@ -16,6 +16,7 @@ from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.adapters.zynq.temporal_sim import TemporalCycles
 from cuvil_hw.contract.timing import Timing
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.report import timing as views
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.target.profile import load_profile
 from tests.adapters.test_temporal import ENGINES, layers
@@ -68,6 +69,9 @@ def test_the_report_says_the_simulated_cycles(target: str) -> None:
         assert said["cycles"] == pytest.approx(simulated.cycles, rel=0.06)
         if target != "zcu104":  # where the ports share a slow memory, several parts take nearly as long
             assert said["schedule"].endswith(f"bound by {simulated.bound}")
+    shown = views.render(timing)
+    assert all(layer.name in shown for layer in timing.layers)
+    assert "bound by" in views.document(timing)
     named = {p.name for p in timing.processes}
     assert {"fetch_features", "fetch_weights", "multiply", "rescale", "store"} <= named
     for p in timing.processes:
