@@ -54,20 +54,21 @@ class Access:
         ways."""
         return _words(self, lanes_in, lanes_out)
 
-    def merged(self, groups: int) -> Access | None:
-        """The last but one digit that is more than one joined to the channels, `groups` of its values at a time."""
-        *rest, group, channel = self.extents
-        outer, inner = np.array(self.places[-2]), np.array(self.places[-1])
-        steps = outer.reshape(-1, groups)
-        if (steps - steps[:, :1] != steps[0] - steps[0, 0]).any() or self.gaps_at(len(rest)):
+    def merged(self, inner: int, groups: int) -> Access | None:
+        """The digit in front of `inner` others and the channels is one of groups: so many of its values at a time
+        become channels. None where that is no sum of tables."""
+        if groups == 1:
+            return self
+        at = len(self.extents) - inner - 2
+        if any(at in digits or len(self.extents) - 1 in digits for digits, _ in self.gaps):
             return None
-        joined = ((steps[0] - steps[0, 0])[:, None] + inner).ravel()
-        places = (*self.places[:-2], _table(steps[:, 0]), _table(joined))
-        return Access((*rest, group // groups, groups * channel), places, self.start, self.gaps, self.size)
-
-    def gaps_at(self, digit: int) -> bool:
-        """Whether a digit, or one behind it, decides if there is an element."""
-        return any(d >= digit for digits, _ in self.gaps for d in digits)
+        steps = np.array(self.places[at]).reshape(-1, groups)
+        if (steps - steps[:, :1] != steps[0] - steps[0, 0]).any():
+            return None
+        joined = ((steps[0] - steps[0, 0])[:, None] + np.array(self.places[-1])).ravel()
+        places = (*self.places[:at], _table(steps[:, 0]), *self.places[at + 1 : -1], _table(joined))
+        extents = tuple(map(len, places))
+        return Access(extents, places, self.start, self.gaps, self.size)
 
 
 @dataclass(frozen=True)

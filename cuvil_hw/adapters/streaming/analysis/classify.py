@@ -12,16 +12,17 @@ from dataclasses import replace
 from math import prod
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.grouped import grouped
+from cuvil_hw.adapters.streaming.analysis.guards import split_guard
 from cuvil_hw.adapters.streaming.analysis.moved import moved
 from cuvil_hw.adapters.streaming.analysis.operand import Loop, Operand, Order, operand
 from cuvil_hw.adapters.streaming.analysis.positions import Array, by_position
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.contract.constants import ConstantStore
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, const
+from cuvil_hw.expr.nodes import Const, Expr, Iter, Load, Lookup, Reduce, Select, affine, const
 from cuvil_hw.expr.traverse import rewrite, walk
 from cuvil_hw.schedule.kernel import Kernel
-from cuvil_hw.types import TensorType
 
 Orders = Mapping[str, Order]
 MOST_ROWS = 16  # whose sums take turns
@@ -56,7 +57,7 @@ def _classified(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) 
     if any(not by_position(i, sources) for load in kernel.loads() for i in load.index):
         return buffered  # a place computed from what streams in
     if kernel.reduce is not None:
-        return next(_reduced(kernel, orders), buffered)
+        return next(_reduced(kernel, orders, constants), buffered)
     ways = list(_mapped(kernel, orders))
     lean = [s for s in ways if not _wasteful(s)]
     other = _moved(kernel, orders, constants)
@@ -170,7 +171,7 @@ def _out_orders(kernel: Kernel, load: Load, order: Order) -> Iterator[Order]:
     return _others(_with_channel(kernel, moving[:-1], moving[-1:]), last, natural)
 
 
-def _reduced(kernel: Kernel, orders: Orders) -> Iterator[Stage]:
+def _reduced(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> Iterator[Stage]:
     reduce = kernel.reduce
     assert reduce is not None
     inner = {id(e) for u in reduce.update for e in walk(u)}
@@ -196,10 +197,33 @@ def _reduced(kernel: Kernel, orders: Orders) -> Iterator[Stage]:
         yield from found
         if made is not None:
             yield made
+        if (groups := _grouped(kernel, load, order, constants)) is not None:
+            yield groups
     elif len(loads) == 2:
         made = _product(kernel, loads, orders)
         if made is not None:
             yield made
+
+
+def _grouped(kernel: Kernel, load: Load, given: Order, constants: Mapping[str, Array]) -> Stage | None:
+    """Sums of integers over windows whose elements lie elsewhere, or in groups."""
+    reduce, source, order = kernel.reduce, kernel.operand(load.buffer).type, physical(kernel.type.rank)
+    assert reduce is not None
+    if not order or not given or any(_is_float(e) for e in walk(reduce.update[0])):
+        return None
+    guards = [e for e in walk(reduce.update[0]) if isinstance(e, Select) and load in set(walk(e.then))]
+    term, pad = split_guard(reduce.update[0], load, source, bool(guards))
+    lanes = (kernel.iterators[order[-1]],)
+    if term is None or not _constants(kernel, term, (load.buffer,), lanes) or _uses_position(term):
+        return None
+    found = grouped(kernel, load, guards[0].cond if guards else None, given, order, constants)
+    if found is None:
+        return None
+    dims = tuple(WindowDim(t.extent, 1, t.extent) for t in found.taps)
+    return Stage(
+        kernel, "dense", (load.buffer,), found.channels, lanes[0].extent, dims, found.taps, found.channel, pad, term,
+        order, lanes, moves=(found.move,), groups=found.groups,
+    )  # fmt: skip
 
 
 def _constants(kernel: Kernel, term: Expr, sources: Sequence[str], lanes: Sequence[Iter]) -> bool:
@@ -322,7 +346,7 @@ def _windowed(kernel: Kernel, load: Load, given: Order, order: Order) -> Stage |
     seen = [t for t in (*taps, channel_iter) if t is not None]
     if kind is None or set(seen) != set(reduce.iters) or len(set(seen)) != len(seen):
         return None
-    term, pad = _split_guard(reduce.update[0], load, source, any(_leaves(d) for d in dims))
+    term, pad = split_guard(reduce.update[0], load, source, any(_leaves(d) for d in dims))
     if term is None or not _constants(kernel, term, (load.buffer,), lanes) or _uses_position(term):
         return None
     if sum(not d.unit for d in dims) > 2:
@@ -385,44 +409,3 @@ def _channel_kind(e: Expr | None, c: int, reduce: Reduce, out_channel: Iter | No
         single = out_channel is None or out_channel.extent == 1
         return ("depthwise" if single and reduce.kind != "sum" else "dense"), None
     return None, None
-
-
-def _bounds_only(cond: Expr, load: Load, source: TensorType) -> bool:
-    """Whether `cond` says nothing but that the load lies inside its buffer."""
-    match cond:
-        case Apply(op="and", args=(a, b)):
-            return _bounds_only(a, load, source) and _bounds_only(b, load, source)
-        case Apply(op="ge", args=(i, Const(value=0))):
-            return i in load.index
-        case Apply(op="lt", args=(i, Const(value=end))):
-            return any(i == at and end == size for at, size in zip(load.index, source.shape, strict=True))
-    return False
-
-
-def _split_guard(update: Expr, load: Load, source: TensorType, leaves: bool) -> tuple[Expr | None, int | float]:
-    """The update without its guard, and the value outside the input that has the same effect as the guard."""
-    guards = [e for e in walk(update) if isinstance(e, Select) and any(n is load or n == load for n in walk(e.then))]
-    guards = [g for g in guards if not any(n == load for n in walk(g.cond))]
-    if not guards:
-        return (None, 0) if leaves else (update, 0)
-    guard = guards[0]
-    if not isinstance(guard.other, Const) or not _bounds_only(guard.cond, load, source):
-        return None, 0
-    value = _neutral(guard.then, load, guard.other.value)
-    if value is None and leaves:
-        return None, 0
-    return rewrite(update, lambda e: guard.then if e is guard else None), value or 0
-
-
-def _neutral(e: Expr, load: Load, wanted: float | int | bool) -> int | float | None:
-    """A value of `load` for which `e` is `wanted`, whatever the constants are."""
-    if e == load:
-        return wanted
-    match e:
-        case Apply(op="cast", args=(a,)):
-            return _neutral(a, load, wanted)
-        case Apply(op="sub", args=(a, Const(value=c))):
-            return _neutral(a, load, wanted + c)
-        case Apply(op="mul", args=(a, b)) if wanted == 0:
-            return _neutral(a, load, 0) if any(n == load for n in walk(a)) else _neutral(b, load, 0)
-    return None

@@ -193,7 +193,7 @@ def cycles(folding: Folding) -> int:
     pipeline of stages)."""
     stage, lanes_in = folding.stage, folding.lanes[0]
     main = max(steps(folding), *(o.cycles(folding.pe, folding.simd) for o in stage.operands), 0)
-    if stage.kind in ("buffered", "map", "moved"):
+    if stage.moves or stage.kind in ("buffered", "map"):
         return max([main, *(w.schedule.steps for w in folding.feeds if w is not None)])
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:

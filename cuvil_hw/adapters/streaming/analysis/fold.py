@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil
 
@@ -46,16 +46,21 @@ class Folding:
 
     @property
     def feeds(self) -> tuple[Words | None, ...]:
-        """For each source of a "moved" stage, what a process in front of it brings into order; None where none is
-        needed."""
-        return feeds(self.stage, self.pe) or ()
+        """For each source of a stage with `moves`, what a process in front of it brings into order; None where none
+        is needed."""
+        return feeds(self.stage, self.pe, self.simd) or ()
+
+    @property
+    def gang(self) -> int:
+        """Groups of outputs of which all are made in a step."""
+        return max(1, self.pe * self.stage.groups // max(self.stage.channels_out, 1))
 
     def reads(self, n: int) -> tuple[int, int]:
         """Elements of a word that the stage reads of its source number `n`, and of one that the source's stream
         brings."""
         if self.stage.moves:
-            feed = self.feeds[n]
-            return (self.pe, self.pe) if feed is None else feed.lanes[::-1]
+            feed, own = self.feeds[n], self.simd * self.gang if self.stage.kind == "dense" else self.pe
+            return (own, own) if feed is None else feed.lanes[::-1]
         if not self.stage.operands:
             return self.lanes[0], self.lanes[0]
         return self.stage.operands[n].lanes(self.pe, self.simd)
@@ -104,16 +109,18 @@ def foldings(
         if pe * width_out > MAX_WORD_BITS:
             continue
         if stage.kind in ("map", "moved"):
-            if _fits(stage, pe, 1) and feeds(stage, pe) is not None:
+            if _fits(stage, pe, 1) and feeds(stage, pe, 1) is not None:
                 yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
         for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
             if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS or not _fits(stage, pe, simd):
                 continue
-            packed = ("pair",) if pairs and pe % 2 == 0 else ()
-            kinds = (*multipliers, *packed)
-            if constants is not None and (stage.channels_out, stage.tap_count * stage.channels_in) == (pe, simd):
+            if feeds(stage, pe, simd) is None:
+                continue
+            packed = ("pair",) if pairs and pe % 2 == 0 and pe * stage.groups <= stage.channels_out else ()
+            kinds, whole = (*multipliers, *packed), (stage.channels_out, stage.tap_count * stage.channels_in)
+            if constants is not None and stage.groups == 1 and whole == (pe, simd):
                 kinds = tuple("adders" if kind == "lut" else kind for kind in kinds)
             for memory, multiplier, rescale in product(_memories(stage, pe, simd), kinds, rescales):
                 yield Folding(stage, pe, simd, memory, multiplier, rescale, ii, constants)
@@ -127,9 +134,18 @@ def _fits(stage: Stage, pe: int, simd: int) -> bool:
     )
 
 
-def feeds(stage: Stage, lanes: int) -> tuple[Words | None, ...] | None:
-    """What brings the elements of each source into the order of a "moved" stage that takes `lanes` at a time, None for
-    one that comes in it; None where a source can't be brought."""
+def feeds(stage: Stage, pe: int, simd: int) -> tuple[Words | None, ...] | None:
+    """What brings the elements of each source into the order of a stage with `moves`, None for one that comes in it;
+    None where a source can't be brought."""
+    lanes = pe
+    if stage.kind == "dense" and stage.moves:
+        each = stage.channels_out // stage.groups
+        gang = max(1, pe // each)
+        whole = stage.moves[0].access
+        merged = whole.merged(len(stage.taps), gang) if whole is not None else None
+        if (pe % each and each % pe) or (gang > 1 and simd != stage.channels_in) or merged is None:
+            return None
+        stage, lanes = replace(stage, moves=(replace(stage.moves[0], access=merged),)), simd * gang
     found: list[Words | None] = []
     for move, order in zip(stage.moves, stage.given, strict=False):
         if not lanes_agree(move, stage.lanes[-1], lanes):

@@ -99,11 +99,13 @@ class Stage:
     `sources`: the buffer behind each stream that it reads; `order`: dimensions of the output as they stream,
     outermost first; `given`: likewise of each source; `lanes`: the iterators of the output along which its channels
     lie, the innermost last; `operands`: how the streams are read, unless they are windows or buffers; `moves`:
-    likewise of a "moved" stage, which is elementwise, too, with `rows`, the iterators beside the channel that index
-    its constants; the second one of a dense stage brings its weights. `dims`: the window, outermost first; `taps`:
-    reduction iterators in reading order, channel last for "dense"; `pad_value`: what cells outside hold; `term`:
-    the update of the state by one element; `ranges`: least and largest element of each constant that is known;
-    `multiplier`, `rescale`: what computes the products of the term and all others, once chosen.
+    likewise where elements come from elsewhere, of a "moved" stage, which is elementwise, too, or of a dense one of
+    so many `groups` of outputs, each of which reads `channels_in` of its own; `rows`: iterators beside the channel
+    that index constants of a "moved" stage; the second operand of a dense stage brings its weights. `dims`: the
+    window, outermost first; `taps`: reduction iterators in reading order, channel last for "dense"; `pad_value`:
+    what cells outside hold; `term`: the update of the state by one element; `ranges`: least and largest element of
+    each constant that is known; `multiplier`, `rescale`: what computes the products of the term and all others,
+    once chosen.
     """
 
     kernel: Kernel
@@ -121,6 +123,7 @@ class Stage:
     operands: tuple[Operand, ...] = ()
     moves: tuple[Move, ...] = ()
     rows: tuple[Iter, ...] = ()
+    groups: int = 1
     given: tuple[Order, ...] = ()
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     multiplier: str = ""
@@ -193,7 +196,7 @@ class Stage:
     @property
     def plain(self) -> bool:
         """Whether every stream that it reads is a tensor, in its order."""
-        return self.kind != "moved" and all(o.plain for o in self.operands)
+        return not self.moves and all(o.plain for o in self.operands)
 
     def sweeps(self, pe: int) -> tuple[Sweep, ...]:
         """The loops of an elementwise stage that makes `pe` elements a step, outermost first."""

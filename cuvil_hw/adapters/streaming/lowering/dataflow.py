@@ -147,7 +147,7 @@ def _feed(net: Network, form: Process, n: int) -> Link:
     words = f.feeds[n] if stage.moves else None
     if words is not None:
         brought = Link(f"{name}_feed{n}", have.dtype, words.lanes[1], words.given)
-        build_feed = lambda: feed(brought.name, words, have.dtype, net.tables)  # noqa: E731
+        build_feed = lambda: feed(brought.name, words, have.dtype, net.tables, stage.pad_value)  # noqa: E731
         needs_feed = lambda _: words.read_by()  # noqa: E731
         s = words.schedule
         net.nodes.append(Node(brought.name, (have,), (brought,), build_feed, needs_feed, s.steps, s.lead, smooth=True))
@@ -208,11 +208,11 @@ def _place(net: Network, form: Process, layer: int) -> None:
     needs: Callable[[Link], Counts]
     match s.kind:
         case "dense":
-            words = s.tap_count * s.channels_in // lanes_in
+            words, gangs = s.tap_count * s.channels_in // lanes_in, s.groups // form.folding.gang
             weights = ins[1] if s.product else None
-            once = (s.pixels, words, fold_out), (s.pixels * fold_out, words, 1)
+            once = (s.pixels * gangs, words, fold_out // gangs), (s.pixels * fold_out, words, 1)
             needs = lambda e: fifo.dense_needs(*once[e is weights])  # noqa: E731
-            ahead = words if fold_out > 1 and not s.ordered else 0
+            ahead = words if fold_out > gangs and not s.ordered else 0
         case "depthwise":
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
             burst = fold_out - fold_out * tail // pe if tail else 0

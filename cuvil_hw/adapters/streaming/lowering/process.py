@@ -133,7 +133,11 @@ def dense(
     stage: Stage, graph: KernelGraph, tables: Tables, layer: int, pe: int, simd: int, bind: str, sums: bool = False
 ) -> func.FuncOp:
     """Matrix-vector unit: PE outputs × SIMD inputs a cycle. The window is kept while the outputs are folded over it.
-    `sums`: the epilogue is another process, to which the sums go. Weights that stream come a word a step."""
+    `sums`: the epilogue is another process, to which the sums go. Weights that stream come a word a step. Groups of
+    outputs come one after the other, each with windows of its own, or several at once, whole."""
+    each = stage.channels_out // stage.groups
+    gang = max(1, pe // each)
+    turns = stage.groups // gang
     k, folded = stage.kernel, Folded(stage, graph, pe, simd)
     reduce = k.reduce
     assert reduce is not None
@@ -147,11 +151,11 @@ def dense(
     widened = retype(term, reduce.dtype, wide)
 
     def body(e: Emitter, args: tuple[SSAValue, ...]) -> None:
-        x = e.alloca((simd,), source, "x", word=True)
+        x = e.alloca((gang * simd,), source, "x", word=True)
         w = e.alloca((pe * simd,), graph.buffers[weights.buffer].type.dtype, "w", word=True) if weights else None
         y = e.alloca((pe,), given, "y", word=True)
         acc = e.alloca((pe,), reduce.dtype, "acc", partition=(0,))
-        again = folded.nf > 1 and folded.sf > 1  # a window of one word stays in its register
+        again = folded.nf > turns and folded.sf > 1  # a window of one word stays in its register
         patch = e.alloca((folded.sf, simd), source, "patch", reshape=(1,)) if again else None
 
         def fetch(nf: SSAValue, sf: SSAValue) -> None:
@@ -164,13 +168,25 @@ def dense(
                 if patch is not None:
                     e.loop(simd, "s", lambda s, _: e.store(e.load(patch, sf, s), x, s), unroll=True)
 
-            if folded.nf == 1:
+            if folded.nf == turns:
                 fresh()
             else:
                 e.branch(e.compare("eq", nf, e.const(0, "index")), fresh, kept if patch is not None else None)
 
-        def step(nf: SSAValue, sf: SSAValue) -> None:
-            fetch(nf, sf)
+        def outputs(body: Callable[[SSAValue, SSAValue], None]) -> None:
+            """All outputs of a step, with the number of the group among those of the step."""
+            if gang == 1:
+                e.loop(pe, "p", lambda p, _: body(p, e.const(0, "index")), unroll=True)
+                return
+
+            def group(g: SSAValue, _: Any) -> None:
+                e.loop(each, "p", lambda p, _: body(fold_index(e, g, each, p), g), unroll=True)
+
+            e.loop(gang, "g", group, unroll=True)
+
+        def step(turn: SSAValue, here: SSAValue, sf: SSAValue) -> None:
+            fetch(here, sf)
+            nf = fold_index(e, turn, folded.nf // turns, here) if turns > 1 else here
             if w is not None:
                 e.do(level2.StreamReadOp(args[1], w))
             flat = fold_index(e, nf, folded.sf, sf) if folded.nf > 1 else sf
@@ -180,30 +196,33 @@ def dense(
                 read = read_constant(folded, k.name, [nf, sf, None, p], flat, "")
                 return e.value(reduce.init[0], Env(load=read, lookup=read))
 
-            def around(s: SSAValue, p: SSAValue, *states: SSAValue) -> Env:
+            def around(s: SSAValue, p: SSAValue, g: SSAValue, *states: SSAValue) -> Env:
                 constants = read_constant(folded, k.name, [nf, sf, s, p], flat, bind)
 
                 def load(leaf: Load, em: Emitter, env: Env) -> SSAValue:
                     if weights is not None and w is not None and leaf == weights.load:
                         across, along = (s, p) if weights.across_inputs(pe, simd) else (p, s)
                         return em.load(w, fold_index(em, across, pe if across is s else simd, along))
-                    return em.load(x, s) if leaf.buffer in stage.sources else constants(leaf, em, env)
+                    if leaf.buffer not in stage.sources:
+                        return constants(leaf, em, env)
+                    return em.load(x, fold_index(em, g, simd, s) if gang > 1 else s)
 
                 return Env(load=load, lookup=constants, states=states, product=stage.in_term)
 
-            def update(s: SSAValue, p: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
-                return e.value(term, around(s, p, state))
+            def update(s: SSAValue, p: SSAValue, g: SSAValue, state: SSAValue, term: Expr = term) -> SSAValue:
+                return e.value(term, around(s, p, g, state))
 
             def paired(s: SSAValue, q: SSAValue) -> None:
                 pair, low = stage.pair, e.put(arith.MuliOp(q, e.const(2, "index")))
                 assert pair is not None
                 lanes = low, e.put(arith.AddiOp(low, e.const(1, "index")))
-                shared = e.value(pair.shared, around(s, low))
-                first, second = (e.value(pair.other, around(s, p)) for p in lanes)
+                g = e.const(0, "index")
+                shared = e.value(pair.shared, around(s, low, g))
+                first, second = (e.value(pair.other, around(s, p, g)) for p in lanes)
                 products = level2.MultiplyPairOp(shared, first, second, pair.bits)
                 e.do(products)
                 for p, product in zip(lanes, products.results, strict=True):
-                    total = e.value(term, around(s, p, e.load(acc, p)), {id(pair.node): product})
+                    total = e.value(term, around(s, p, g, e.load(acc, p)), {id(pair.node): product})
                     e.store(total, acc, p)
 
             if folded.outputs_inside:
@@ -215,7 +234,7 @@ def dense(
                     if stage.multiplier == "pair":
                         e.loop(pe // 2, "q", lambda q, _: paired(s, q), unroll=True)
                         return
-                    e.loop(pe, "p", lambda p, _: e.store(update(s, p, e.load(acc, p)), acc, p), unroll=True)
+                    outputs(lambda p, g: e.store(update(s, p, g, e.load(acc, p)), acc, p))
 
                 if first is None:
                     begin()
@@ -224,15 +243,15 @@ def dense(
                 e.loop(simd, "s", add, unroll=True)
             else:
 
-                def lane(p: SSAValue, _: Any) -> None:
+                def lane(p: SSAValue, g: SSAValue) -> None:
                     state = start(p) if first is None else e.put(arith.SelectOp(first, start(p), e.load(acc, p)))
                     state = e.convert(state, reduce.dtype, wide)
                     total = e.loop(
-                        simd, "s", lambda s, sums: [update(s, p, sums[0], widened)], init=[state], unroll=True
+                        simd, "s", lambda s, sums: [update(s, p, g, sums[0], widened)], init=[state], unroll=True
                     )
                     e.store(e.convert(total[0], wide, reduce.dtype), acc, p)
 
-                e.loop(pe, "p", lane, unroll=True)
+                outputs(lane)
 
             def finish() -> None:
                 e.loop(pe, "p", lambda p, _: result(e, folded, nf, p, e.load(acc, p), y), unroll=True)
@@ -243,10 +262,11 @@ def dense(
             else:
                 e.branch(e.compare("eq", sf, e.const(folded.sf - 1, "index")), finish)
 
-        e.nest([(stage.pixels, "pixel"), (folded.nf, "nf"), (folded.sf, "sf")], lambda at: step(at[1], at[2]))
+        loops = [(stage.pixels, "pixel"), (turns, "group"), (folded.nf // turns, "nf"), (folded.sf, "sf")]
+        e.nest(loops if turns > 1 else [loops[0], *loops[2:]], lambda at: step(at[-3], at[-2], at[-1]))
 
     comment = f"{', '.join(k.ops)}{' at ' + k.loc if k.loc else ''}: {pe} outputs × {simd} inputs a cycle"
-    ins = [("in", source, simd)]
+    ins = [("in", source, gang * simd)]
     if weights is not None:
         ins.append(("weights", graph.buffers[weights.buffer].type.dtype, pe * simd))
     return process(k.name, comment, tables, layer, [*ins, ("out", given, pe)], body)

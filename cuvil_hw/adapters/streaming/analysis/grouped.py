@@ -1,0 +1,79 @@
+"""Sums over windows whose elements lie elsewhere: grouped convolution, windows over slices, shuffles and other views.
+
+Outputs come in groups that read the same elements, all of them one after the other; a process brings their windows in
+that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuvil_hw.adapters.streaming.analysis.access import access
+from cuvil_hw.adapters.streaming.analysis.moved import Move
+from cuvil_hw.adapters.streaming.analysis.operand import Order
+from cuvil_hw.adapters.streaming.analysis.positions import Array, evaluate
+from cuvil_hw.errors import CuvilError
+from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load
+from cuvil_hw.expr.traverse import walk
+from cuvil_hw.schedule.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """`move`: the source, by position of the output, group, tap and channel of a group; `taps`: in that order;
+    `channel`: the iterator over the channels of a group, if there is one."""
+
+    move: Move
+    groups: int
+    taps: tuple[Iter, ...]
+    channel: Iter | None
+    channels: int
+
+
+def grouped(
+    kernel: Kernel, load: Load, guard: Expr | None, given: Order, order: Order, constants: Mapping[str, Array]
+) -> Grouped | None:
+    """How a reduction reads `load`; None where that is no sum of tables. `guard`: the condition under which there is an
+    element; `given`, `order`: of the dimensions of the source and of the output as they stream."""
+    out, reduce = kernel.iterators[order[-1]], kernel.reduce
+    assert reduce is not None
+    across = load.index[given[-1]]
+    inner = [n for n in reduce.iters if n in set(walk(across))]
+    if len(inner) > 1:
+        return None
+    taps = tuple(i for i in reduce.iters if i not in inner)
+    zeros = {i: np.zeros(1, np.int64) for i in (*kernel.iterators, *reduce.iters)}
+    values = zeros | {out: np.arange(out.extent)}
+    try:
+        places = np.stack([np.broadcast_to(evaluate(i, values, constants), out.extent) for i in load.index])
+    except CuvilError:
+        return None
+    per = next((n for n in range(1, out.extent) if (places[:, n] != places[:, 0]).any()), out.extent)
+    if out.extent % per or (places != np.repeat(places[:, ::per], per, axis=1)).any():
+        return None
+    groups = out.extent // per
+    channel = inner[0] if inner else None
+    last = {channel: np.arange(channel.extent)} if channel is not None else {out: np.zeros(1, np.int64)}
+    digits: list[Mapping[Iter, Array]] = [
+        *({i: np.arange(i.extent)} for d in order[:-1] if (i := kernel.iterators[d]).extent > 1),
+        {out: np.arange(groups) * per},
+        *({t: np.arange(t.extent)} for t in taps),
+        last,
+    ]
+    source = kernel.operand(load.buffer).type
+    found = access(load, source, digits, constants, given, _each(guard))
+    if found is None:
+        return None
+    return Grouped(Move(load, found), groups, taps, channel, channel.extent if channel is not None else 1)
+
+
+def _each(cond: Expr | None) -> list[Expr]:
+    match cond:
+        case None:
+            return []
+        case Apply(op="and", args=(a, b)):
+            return [*_each(a), *_each(b)]
+    return [cond]
