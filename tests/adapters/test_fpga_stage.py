@@ -96,8 +96,10 @@ def test_one_channel_conv_is_dense() -> None:
 def test_depthwise_and_grouped_conv() -> None:
     s = only(conv((6, 1, 3, 3), 1, (1, 1, 1, 1), groups=6), (1, 6, 5, 5))
     assert (s.kind, s.channels_in, s.channels_out, s.channel) == ("depthwise", 6, 6, None)
-    assert only(conv((6, 2, 3, 3), groups=3), (1, 6, 5, 5)).kind == "buffered"
-    assert only(conv((12, 1, 3, 3), groups=6), (1, 6, 5, 5)).kind == "buffered"  # two outputs a channel
+    s = only(conv((6, 2, 3, 3), groups=3), (1, 6, 5, 5))
+    assert (s.kind, s.groups, s.channels_in, s.channels_out, s.tap_count) == ("dense", 3, 2, 6, 9)
+    s = only(conv((12, 1, 3, 3), groups=6), (1, 6, 5, 5))  # two outputs a channel
+    assert (s.kind, s.groups, s.channels_in, s.channels_out) == ("dense", 6, 1, 12)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u4", "i12"])
@@ -212,11 +214,11 @@ def test_a_view_without_another_order_is_a_copy_that_streams() -> None:
     assert only(lambda b, x: x, (1, 2, 3, 3)).kind == "map"
 
 
-def test_a_large_3d_window_is_buffered() -> None:
-    assert only(conv((2, 2, 2, 2, 2)), (1, 2, 3, 3, 3)).kind == "buffered"
+def test_a_3d_window_is_brought_by_tables() -> None:
     padded = conv((2, 2, 3, 3, 3), 1, (1,) * 6)
-    assert only(padded, (1, 2, 1, 3, 3)).kind == "buffered"  # padding makes three dimensions
-    assert only(conv((2, 2, 1, 2, 2)), (1, 2, 1, 3, 3)).kind == "dense"
+    for stage in (only(conv((2, 2, 2, 2, 2)), (1, 2, 3, 3, 3)), only(padded, (1, 2, 1, 3, 3))):
+        assert (stage.kind, stage.groups, len(stage.moves), stage.reordered) == ("dense", 1, 1, False)
+    assert not only(conv((2, 2, 1, 2, 2)), (1, 2, 1, 3, 3)).moves
 
 
 def test_streams_carry_channels_last() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
@@ -132,17 +133,17 @@ def access(
     places = [np.zeros(e, np.int64) for e in extents]
     start = 0
     try:
+        conditions = [_aligned(evaluate(e, values, constants), rank) for e in inside]
         for d, e in enumerate(load.index):
-            at = evaluate(e, values, constants)
-            at = at.reshape((1,) * (rank - at.ndim) + at.shape).astype(np.int64) * strides[d]
-            parts = _apart(at)
+            at = _aligned(evaluate(e, values, constants), rank).astype(np.int64) * strides[d]
+            parts = _apart(at, conditions)
             if parts is None:
                 return None
-            start += int(at.ravel()[0])
+            start += int(at[_middle(at)])
             places = [p + part for p, part in zip(places, parts, strict=True)]
-        gaps = [g for e in inside if (g := _gap(evaluate(e, values, constants), rank)) is not None]
     except CuvilError:
         return None
+    gaps = [g for c in conditions if (g := _gap(c)) is not None]
     if any(len(table) > TABLE for _, table in gaps):
         return None
     return Access(extents, tuple(map(_table, places)), start, tuple(gaps), source.size)
@@ -152,25 +153,35 @@ def _table(array: Array) -> Table:
     return tuple(array.tolist())
 
 
-def _apart(array: Array) -> list[Array] | None:
-    """One table an axis whose sum, with the first element, is the array; None where there are none."""
-    first = array.ravel()[0]
-    parts = []
-    total = np.asarray(first)
-    for axis in range(array.ndim):
-        line = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)[:, 0] - first
-        parts.append(line)
-        total = total + line.reshape([-1 if d == axis else 1 for d in range(array.ndim)])
-    return parts if (total == array).all() else None
+def _aligned(array: Array, rank: int) -> Array:
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
-def _gap(holds: Array, rank: int) -> tuple[Table, Table] | None:
+def _middle(array: Array) -> tuple[int, ...]:
+    """A place that is no padding of a window."""
+    return tuple(n // 2 for n in array.shape)
+
+
+def _apart(array: Array, conditions: Sequence[Array]) -> list[Array] | None:
+    """One table an axis whose sum, with the element in the middle, is the array wherever there is an element; None
+    where there are none."""
+    base: tuple[Any, ...] = _middle(array)
+    parts = [array[(*base[:d], slice(None), *base[d + 1 :])] - array[base] for d in range(array.ndim)]
+    total = array[base]
+    for axis, part in enumerate(parts):
+        total = total + part.reshape([-1 if d == axis else 1 for d in range(array.ndim)])
+    wrong = total != array
+    for c in conditions if wrong.any() else ():
+        wrong = wrong & c
+    return None if wrong.any() else parts
+
+
+def _gap(holds: Array) -> tuple[Table, Table] | None:
     """The digits on which a condition depends, and its table; None where it always holds."""
     if holds.all():
         return None
-    holds = holds.reshape((1,) * (rank - holds.ndim) + holds.shape)
     digits = []
-    for axis in range(rank):
+    for axis in range(holds.ndim):
         first = holds.take([0], axis)
         if (holds == first).all():
             holds = first

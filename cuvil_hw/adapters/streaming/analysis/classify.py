@@ -61,10 +61,24 @@ def _classified(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) 
     ways = list(_mapped(kernel, orders))
     lean = [s for s in ways if not _wasteful(s)]
     other = _moved(kernel, orders, constants)
-    direct = [other] if other is not None and all(m.access is None for m in other.moves) else []
+    direct = [other] if other is not None and _wired(other) else []
     stored = any(o.stored for s in lean[:1] for o in s.operands)
     first = [*direct, *lean] if stored else [*lean, *direct]
     return next(iter([*first, *([other] if other is not None else []), *ways]), buffered)
+
+
+def _wired(stage: Stage) -> bool:
+    """Whether what comes from elsewhere comes as whole words over all channels, whose lanes go elsewhere at most."""
+    for move, order in zip(stage.moves, stage.given, strict=True):
+        wide = stage.kernel.operand(move.load.buffer).type.shape[order[-1]]
+        at = move.access
+        if at is not None and stage.kind == "dense":
+            at = at.merged(len(stage.taps), stage.groups)
+            if at is None:
+                return False
+        if at is not None and at.words(wide, at.extents[-1]) is None:
+            return False
+    return True
 
 
 def _moved(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> Stage | None:
@@ -81,7 +95,7 @@ def _moved(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> St
     streams = tuple(m.load.buffer for m in found.moves)
     return Stage(
         replace(kernel, body=found.body), "moved", streams, c, c, order=order, lanes=lanes, moves=found.moves,
-        rows=found.rows,
+        rows=found.rows, given=tuple(orders[s] for s in streams),
     )  # fmt: skip
 
 
@@ -195,10 +209,11 @@ def _reduced(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> 
         if made is not None and all(not o.stored for o in made.operands):
             yield made
         yield from found
+        groups = _grouped(kernel, load, order, constants)
+        if groups is not None and (made is None or _wired(groups)):
+            yield groups
         if made is not None:
             yield made
-        if (groups := _grouped(kernel, load, order, constants)) is not None:
-            yield groups
     elif len(loads) == 2:
         made = _product(kernel, loads, orders)
         if made is not None:
@@ -207,12 +222,12 @@ def _reduced(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) -> 
 
 def _grouped(kernel: Kernel, load: Load, given: Order, constants: Mapping[str, Array]) -> Stage | None:
     """Sums of integers over windows whose elements lie elsewhere, or in groups."""
-    reduce, source, order = kernel.reduce, kernel.operand(load.buffer).type, physical(kernel.type.rank)
+    reduce, order = kernel.reduce, physical(kernel.type.rank)
     assert reduce is not None
     if not order or not given or any(_is_float(e) for e in walk(reduce.update[0])):
         return None
     guards = [e for e in walk(reduce.update[0]) if isinstance(e, Select) and load in set(walk(e.then))]
-    term, pad = split_guard(reduce.update[0], load, source, bool(guards))
+    term, pad = split_guard(reduce.update[0], load, None, bool(guards))
     lanes = (kernel.iterators[order[-1]],)
     if term is None or not _constants(kernel, term, (load.buffer,), lanes) or _uses_position(term):
         return None
@@ -222,7 +237,7 @@ def _grouped(kernel: Kernel, load: Load, given: Order, constants: Mapping[str, A
     dims = tuple(WindowDim(t.extent, 1, t.extent) for t in found.taps)
     return Stage(
         kernel, "dense", (load.buffer,), found.channels, lanes[0].extent, dims, found.taps, found.channel, pad, term,
-        order, lanes, moves=(found.move,), groups=found.groups,
+        order, lanes, moves=(found.move,), groups=found.groups, given=(given,),
     )  # fmt: skip
 
 

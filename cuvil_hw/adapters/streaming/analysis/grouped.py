@@ -17,7 +17,6 @@ from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.positions import Array, evaluate
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load
-from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel
 
 
@@ -41,18 +40,16 @@ def grouped(
     out, reduce = kernel.iterators[order[-1]], kernel.reduce
     assert reduce is not None
     across = load.index[given[-1]]
-    inner = [n for n in reduce.iters if n in set(walk(across))]
-    if len(inner) > 1:
-        return None
-    taps = tuple(i for i in reduce.iters if i not in inner)
-    zeros = {i: np.zeros(1, np.int64) for i in (*kernel.iterators, *reduce.iters)}
-    values = zeros | {out: np.arange(out.extent)}
+    inside = {i: np.array([i.extent // 2]) for i in (*kernel.iterators, *reduce.iters)}  # no padding there
+    values = inside | {out: np.arange(out.extent)}
     try:
+        inner = [n for n in reduce.iters if np.ptp(evaluate(across, inside | {n: np.arange(n.extent)}, constants))]
         places = np.stack([np.broadcast_to(evaluate(i, values, constants), out.extent) for i in load.index])
     except CuvilError:
         return None
+    taps = tuple(i for i in reduce.iters if i not in inner)
     per = next((n for n in range(1, out.extent) if (places[:, n] != places[:, 0]).any()), out.extent)
-    if out.extent % per or (places != np.repeat(places[:, ::per], per, axis=1)).any():
+    if len(inner) > 1 or out.extent % per or (places != np.repeat(places[:, ::per], per, axis=1)).any():
         return None
     groups = out.extent // per
     channel = inner[0] if inner else None

@@ -19,14 +19,15 @@ def _bounds_only(cond: Expr, load: Load, source: TensorType) -> bool:
     return False
 
 
-def split_guard(update: Expr, load: Load, source: TensorType, leaves: bool) -> tuple[Expr | None, int | float]:
-    """The update without its guard, and the value outside the input that has the same effect as the guard."""
+def split_guard(update: Expr, load: Load, source: TensorType | None, leaves: bool) -> tuple[Expr | None, int | float]:
+    """The update without its guard, and the value outside the input that has the same effect as the guard. `source`:
+    None where the guard may be any condition on positions."""
     guards = [e for e in walk(update) if isinstance(e, Select) and any(n is load or n == load for n in walk(e.then))]
     guards = [g for g in guards if not any(n == load for n in walk(g.cond))]
     if not guards:
         return (None, 0) if leaves else (update, 0)
     guard = guards[0]
-    if not isinstance(guard.other, Const) or not _bounds_only(guard.cond, load, source):
+    if not isinstance(guard.other, Const) or (source and not _bounds_only(guard.cond, load, source)):
         return None, 0
     value = _neutral(guard.then, load, guard.other.value)
     if value is None and leaves:
