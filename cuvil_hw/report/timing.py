@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuvil_hw.contract.timing import ProcessTiming, Timing
+from cuvil_hw.contract.timing import ORIGIN, ProcessTiming, Timing
 from cuvil_hw.errors.quoting import lines
 from cuvil_hw.report import html, words
 from cuvil_hw.report.bars import share_chart
@@ -72,10 +72,10 @@ def closing(timing: Timing) -> list[str]:
         f"cycles per sample: {words.count(timing.cycles)}, {words.rate(timing.inferences_per_s)} inferences/s",
         f"first result: {words.count(timing.first_cycles)} cycles, {first}",
         _steady(timing),
-        "hardware is never faster: loops are taken to keep their intervals, and nothing else takes time",
-        _KEY,
     ]
-    return found
+    if timing.origin == ORIGIN:
+        found.append("hardware is never faster: loops are taken to keep their intervals, and nothing else takes time")
+    return [*found, _KEY]
 
 
 def document(timing: Timing, command: str = "") -> str:
