@@ -157,6 +157,22 @@ def test_tables_over_many_places_hold_the_last_one_too() -> None:
     np.testing.assert_array_equal(grid, np.repeat(np.arange(48), grid.size // 48))
 
 
+BUFFERED: dict[str, tuple[Build, str]] = {
+    "argmax": (lambda b, x: b.op(ops.ArgMax(1), x), "several running values"),
+    "floats": (lambda b, x: b.op(ops.MatMul(), x, b.op(ops.Transpose((0, 2, 1)), x)), "a product of streams of floats"),
+}
+
+
+@pytest.mark.parametrize("name", BUFFERED)
+def test_what_remains_buffered_says_why(name: str) -> None:
+    build, why = BUFFERED[name]
+    b = Builder([("x", T((1, 4, 6), "f32" if name == "floats" else "i8"))])
+    graph = fpga_runner.graph_of(b.finish([("y", build(b, b.input(0)))]))
+    family = fpga_runner.fabric(fpga_runner.PROFILE)
+    forms = [processes(k, family, graph.constants, stream_orders(graph))[0] for k in graph.kernels]
+    assert [f.describe() for f in forms if f"kind=buffered ({why})" in f.describe()]
+
+
 I, J, K = (parallel(n, extent) for n, extent in (("i", 4), ("j", 6), ("k", 8)))
 
 

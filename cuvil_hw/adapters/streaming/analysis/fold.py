@@ -12,6 +12,7 @@ from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.adders import ConstantProducts
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
+from cuvil_hw.adapters.streaming.analysis.reason import reason
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
 
 MAX_WORD_BITS = 4096  # of a stream, which tools keep as one number
@@ -83,7 +84,8 @@ class Folding:
     def describe(self) -> str:
         weights = f" w@{self.memory}" if self.memory else ""
         parts = [f"unroll o={self.pe} c={self.simd}{weights}"] if self.stage.kind != "buffered" else []
-        parts.append(f"kind={self.stage.kind}")
+        why = f" ({reason(self.stage.kernel)})" if self.stage.kind == "buffered" else ""
+        parts.append(f"kind={self.stage.kind}{why}")
         parts += [f"multiplier={self.multiplier}"] if self.multiplier else []
         parts += [f"rescale={self.rescale}"] if self.rescale else []
         parts += [f"epilogue={self.tail}"] if self.tail else []
