@@ -279,3 +279,13 @@ def appended(x):
 def test_a_list_that_values_fill_is_refused() -> None:
     with pytest.raises(CuvilError, match=r"test_selected_rows\.py:\d+.*depends on tensors"):
         agrees(appended, (X,))
+
+
+@pytest.mark.needs("gcc")
+def test_on_a_simulated_gpu() -> None:
+    model = Layer().eval().requires_grad_(False)
+    both = Function(lambda x, i: (model(x), *order(x), *distinct(i)))
+    with cuvil.compile(both, "h100", example_inputs=(X, I), interface="sim") as program:
+        for (x,), (i,) in zip(XS, [*IS, IS[0]], strict=True):
+            for got, want in zip(program(x, i), both(x, i), strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
