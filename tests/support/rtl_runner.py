@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,17 +41,23 @@ class Simulation:
 @contextmanager
 def simulated(graph: KernelGraph, module: ModuleOp, bits: int = 64) -> Iterator[Simulation]:
     """The RTL of a lowered graph, compiled. `bits`: of a port."""
-    files = emit(module, graph.constants, "model")
+    with modelled(emit(module, graph.constants, "model"), graph.inputs, graph.outputs, bits) as model:
+        yield Simulation(graph, model, bits)
+
+
+@contextmanager
+def modelled(files: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str], bits: int) -> Iterator[Model]:
+    """The emitted files of a design `model`, compiled. `inputs`, `outputs`: names of its ports."""
     sources = {n: t.encode() for n, t in files.items() if n.endswith(".sv")} | library_files()
     ins, outs = (tuple(Wires.axis(f"{way}_axis_{n}", bits) for n in names)
-                 for way, names in (("s", graph.inputs), ("m", graph.outputs)))  # fmt: skip
+                 for way, names in (("s", inputs), ("m", outputs)))  # fmt: skip
     with TemporaryDirectory() as folder:
         for name, text in files.items():
             if name.endswith(".hex"):
                 Path(folder, name).write_text(text)
         model = Model(build(Module(sources, "model_top", ins, outs, {})), "model", Path(folder))
         try:
-            yield Simulation(graph, model, bits)
+            yield model
         finally:
             model.close()
 
