@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from xdsl.dialects import comb, hw
@@ -75,7 +76,7 @@ class Netlist:
             return self.const(int(op.value.value.data) >> low, bits)
         if isinstance(op, comb.ExtractOp):
             return self.extract(op.input, int(op.low_bit.value.data) + low, bits)
-        return self.put(comb.ExtractOp(value, IntegerAttr(low, i32), IntegerType(bits)))
+        return self.put(comb.ExtractOp(value, _number(low), IntegerType(bits)))
 
     def concat(self, parts: Sequence[SSAValue]) -> SSAValue:
         """The first part on top."""
@@ -104,3 +105,9 @@ class Netlist:
         self.block.add_op(hw.OutputOp(list(outputs.values())))
         kind = hw.ModuleType(ArrayAttr([hw.ModulePort(StringAttr(n), t, hw.DirectionAttr(d)) for n, t, d in ports]))
         return hw.HWModuleOp(StringAttr(name), kind, Region(self.block))
+
+
+@cache
+def _number(value: int) -> IntegerAttr[IntegerType]:
+    """Made once: checking that a number fits its type takes time."""
+    return IntegerAttr(value, i32)
