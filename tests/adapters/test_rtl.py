@@ -81,7 +81,7 @@ def test_products_by_constants_as_additions() -> None:
 
 
 @SIMULATED
-@pytest.mark.parametrize("seed", [4, 8])
+@pytest.mark.parametrize("seed", [4, 8, 27])
 def test_random_networks(seed: int) -> None:
     program, trace = network(seed)
     check(program, seed, trace)

@@ -44,6 +44,9 @@ class _Circuit:
         self.written: list[tuple[RamOp, int]] = []  # memories whose ports to write aren't joined yet
         self.loads = _together(plan)
         self.go = self.w.put(comb.AndOp([self.w.const(1, 1)]), "go")  # all stages move on; `_end` says when
+        self.front = self.go  # stages before the one that reads, which wait for words, too; `_start` says when
+        if plan.read or plan.ii > 1:
+            self.front = self.w.put(comb.AndOp([self.w.const(1, 1)]), "front")
 
     def made(self) -> tuple[hw.HWModuleOp, Tables]:
         w, plan = self.w, self.plan
@@ -66,7 +69,9 @@ class _Circuit:
             for n in range(c.lanes):
                 leaf = self.plan.step.graph.leaf(*word_range(c.bits), ("word", c.name, n))
                 if leaf in self.plan.stage:
-                    self.values[leaf, 0] = self.w.extract(self.w.ports[f"{c.name}_data"], n * c.bits, self.wide[leaf])
+                    self.values[leaf, self.plan.read] = self.w.extract(
+                        self.w.ports[f"{c.name}_data"], n * c.bits, self.wide[leaf]
+                    )
                     self.names[leaf] = f"{c.name}_{n}" if c.lanes > 1 else c.name
 
     def _register(self, n: int) -> RegisterOp:
@@ -80,30 +85,36 @@ class _Circuit:
         return op
 
     def _start(self) -> dict[str, SSAValue]:
-        """When a step starts: what it wants to read is there, and `ii` cycles have passed. Returns which words are
+        """When a step goes on: what it wants to read is there, and `ii` cycles have passed. Returns which words are
         taken."""
         w, plan = self.w, self.plan
-        wants = {c: self.at(want, 0) for c, want in plan.reads.items()}
-        there = {c: w.either([w.invert(want), w.ports[f"{c.name}_valid"]]) for c, want in wants.items()}
-        rest: list[SSAValue] = []
+        begun: SSAValue = w.const(1, 1)
         if plan.ii > 1:
             bits = address_bits(plan.ii)
-            pace = RegisterOp(w.const(0, bits), w.ports["clk"], self.go, (w.ports["rst"], w.const(0, bits)))
+            pace = RegisterOp(w.const(0, bits), w.ports["clk"], self.front, (w.ports["rst"], w.const(0, bits)))
             w.put(pace, "pace")
-            rest.append(w.put(comb.ICmpOp(pace.data, w.const(0, bits), "eq"), "rested"))
-        start = w.both([*there.values(), *rest])
-        if plan.ii > 1:
+            begun = w.put(comb.ICmpOp(pace.data, w.const(0, bits), "eq"), "rested")
             less = w.put(comb.SubOp(pace.data, w.const(1, bits)))
-            waiting = w.put(comb.MuxOp(rest[0], pace.data, less))
-            pace.operands[0] = w.put(comb.MuxOp(start, w.const(plan.ii - 1, bits), waiting))
-        self.valid = [start]
-        for stage in range(1, plan.last + 1):
+            pace.operands[0] = w.put(comb.MuxOp(begun, w.const(plan.ii - 1, bits), less))
+        self.valid = [begun]
+        for stage in range(1, plan.read + 1):
+            self.valid.append(w.register(f"valid_{stage}", self.valid[-1], self.front, w.const(0, 1)))
+        self.moves = [w.both([self.front, valid]) for valid in self.valid[:-1]]
+        here = self.valid.pop()
+        wants = {c: self.at(want, plan.read) for c, want in plan.reads.items()}
+        there = {c: w.either([w.invert(want), w.ports[f"{c.name}_valid"]]) for c, want in wants.items()}
+        satisfied = w.both(list(there.values()))
+        owner = self.front.owner
+        if self.front is not self.go and isinstance(owner, comb.AndOp):
+            owner.operands[0] = w.both([self.go, w.either([w.invert(here), satisfied])])
+        self.valid.append(w.both([here, satisfied]))
+        for stage in range(plan.read + 1, plan.last + 1):
             self.valid.append(w.register(f"valid_{stage}", self.valid[-1], self.go, w.const(0, 1)))
-        self.moves = [w.both([self.go, valid]) for valid in self.valid]
+        self.moves += [w.both([self.go, valid]) for valid in self.valid[plan.read :]]
         result = {}
         for c, want in wants.items():
             others = [ok for other, ok in there.items() if other is not c]
-            result[f"{c.name}_ready"] = w.both([self.go, want, *others, *rest])
+            result[f"{c.name}_ready"] = w.both([self.go, here, want, *others])
         return result
 
     def _end(self) -> dict[str, SSAValue]:
@@ -138,8 +149,12 @@ class _Circuit:
         for s in range(own + 1, stage + 1):
             if (node, s) not in self.values:
                 name = f"{self.names.get(node, f'n{node.number}')}_s{s}"
-                self.values[node, s] = self.w.register(name, self.values[node, s - 1], self.go)
+                self.values[node, s] = self.w.register(name, self.values[node, s - 1], self.into(s))
         return self.values[node, stage]
+
+    def into(self, stage: int) -> SSAValue:
+        """Whether values move on into a stage."""
+        return self.front if stage <= self.plan.read else self.go
 
     def sized(self, node: Signal, stage: int, bits: int) -> SSAValue:
         """The low `bits` bits of a node's value."""
@@ -232,7 +247,9 @@ class _Circuit:
         bits = address_bits(ram.words)
         address = self.sized(nodes[0].args[0], stage - 1, bits)
         low, place, word = w.const(0, 1), w.const(0, bits), w.const(0, ram.bits * len(lanes))
-        op = RamOp(w.unique(ram.name), [w.ports["clk"], low, place, word, self.go, address], ram.words, ram.kind)
+        op = RamOp(
+            w.unique(ram.name), [w.ports["clk"], low, place, word, self.into(stage), address], ram.words, ram.kind
+        )
         data = w.put(op, f"{ram.name}_word")
         for load in nodes:
             at = lanes.index(load.data[2]) * ram.bits
@@ -261,7 +278,7 @@ class _Circuit:
             n += 1
             file = f"{name}_{n}.hex"
         address = self.sized(nodes[0].args[0], stage - 1, address_bits(len(words)))
-        op = RomOp(w.unique(name), [w.ports["clk"], self.go, address], sum(bits), len(words), file)
+        op = RomOp(w.unique(name), [w.ports["clk"], self.into(stage), address], sum(bits), len(words), file)
         data, at = w.put(op, f"{name}_word"), 0
         for load, wide in zip(nodes, bits, strict=True):
             self.values[load, stage] = w.extract(data, at, self.wide[load])

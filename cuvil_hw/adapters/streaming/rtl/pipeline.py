@@ -1,8 +1,9 @@
 """Which stage of the pipeline computes what.
 
-Stage 0 reads: a step starts when the words that it wants are there. Stages are filled as far as the delays allow; what
-a register holds is computed in the stage that uses it, so that steps may follow one another every `ii` cycles. All
-words are written in the last stage. A value's stage is the first in which it can be used.
+Words are read in stage 0, or as soon as tables have said whether a step wants one; a step goes on when they are there.
+Stages are filled as far as the delays allow; what a register holds is computed in the stage that uses it, so that steps
+may follow one another every `ii` cycles. All words are written in the last stage. A value's stage is the first in which
+it can be used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MemoryWrite:
 @dataclass
 class Staged:
     """A step with its stages. `stage`: of each node; `write_stage`: of each memory write, in the order of `stored`;
-    `last`: in which words are written; `longest`: nanoseconds of the slowest stage."""
+    `read`: in which words are read; `last`: in which they are written; `longest`: nanoseconds of the slowest stage."""
 
     step: Step
     ii: int
@@ -43,6 +44,7 @@ class Staged:
     stored: list[MemoryWrite]
     stage: Mapping[Signal, int]
     write_stage: list[int]
+    read: int
     last: int
     longest: float
 
@@ -68,9 +70,21 @@ def pipeline(step: Step, delays: Delays) -> Staged:
     plan.solve()
     ends = [n for want, lanes in writes.values() for n in (want, *lanes)]
     ends += [n for r in registers for n in (r.now, r.next)]
-    last = max([plan.at(n) for n in ends] + plan.write_stage, default=0)
+    last = max([plan.at(n) for n in ends] + plan.write_stage, default=plan.read)
+    last = max(last, plan.read)
     return Staged(
-        step, plan.ii, nodes, reads, writes, registers, stored, plan.stage, plan.write_stage, last, plan.longest
+        step,
+        plan.ii,
+        nodes,
+        reads,
+        writes,
+        registers,
+        stored,
+        plan.stage,
+        plan.write_stage,
+        plan.read,
+        last,
+        plan.longest,
     )
 
 
@@ -129,9 +143,11 @@ class _Schedule:
         for node in nodes:
             self.groups.setdefault(part[node], []).append(node)
         self.order = self._order(part)
-        self.first = set(reachable(wants, after))  # what says whether a step reads is known before it does
+        self.wants = list(wants)
+        self.first = set(reachable(self.wants, after))  # what says whether a step reads is known before it does
+        self.read = 0
         for node in self.first:
-            if node.op == "load" or (node.op == "leaf" and node.data[0] == "word"):
+            if node.op in ("leaf", "load") and node.data[0] in ("word", "ram"):
                 raise NotHardware(f"rtl: @{step.name}: whether it reads a word depends on what words hold")
 
     def _order(self, part: Mapping[Signal, int]) -> list[int]:
@@ -173,7 +189,10 @@ class _Schedule:
     def _settle(self) -> None:
         for _ in range(TRIES):
             self._place()
-            if self._memories() and self._interval():
+            read = max((self.at(w) for w in self.wants), default=0)
+            if self.read != read:
+                self.read = read
+            elif self._memories() and self._interval():
                 return
         raise NotHardware(f"rtl: @{self.step.name}: a memory is used again before its value can be there")
 
@@ -188,6 +207,8 @@ class _Schedule:
 
     def _alone(self, node: Signal) -> None:
         stage, ready = self._arrival(node.args)
+        if node.op == "leaf" and node.data[0] == "word":
+            stage = self.read
         if node.op == "load":
             self.stage[node] = max(stage + 1, self.least.get(node, 0))
             self.ready[node] = self.delays.memory
