@@ -19,6 +19,7 @@ from cuvil_hw.adapters.base import (
     Measures,
     OwnPasses,
     Pads,
+    ReadsProducts,
     Style,
     Times,
     WholeComposites,
@@ -48,7 +49,7 @@ from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.ops.base import Op
 from cuvil_hw.passes.pipeline import Decompose, FoldConstants, Fuse, apply, observe, observed, run_passes
 from cuvil_hw.passes.quantize.fidelity import float_model
-from cuvil_hw.runtime.cache import cached_build
+from cuvil_hw.runtime.cache import build
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.schedule import memory, solver
@@ -291,7 +292,9 @@ def compile_program(
     program.notes["style"] = (f"{style.name} style: {style.reason}",) if style.reason else ()
     program.notes["measured"] = measured.notes
     step("build")
-    products = build(plan)
+    plan, products = build(plan)
+    if isinstance(adapter, ReadsProducts):
+        program.notes["built"] = tuple(adapter.built(products))
     step("pack")
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
     executable = Executable(artifact)
@@ -379,7 +382,7 @@ def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> Proposals
         named = zip(graph.kernels, offer.forms, strict=True)
         kernels = tuple(KernelChoices(k.name, k.loc or k.name, _candidates(k, forms, profile)) for k, forms in named)
     hints = partial(surroundings, graph, profile, lambda other: propose(graph, adapter, other))
-    return Proposals(kernels, adapter.objective, offer.overhead, hints)
+    return Proposals(kernels, adapter.objective, offer.overhead, offer.paced, hints)
 
 
 def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tuple[Candidate, ...]:
@@ -406,6 +409,7 @@ def choose(proposals: Proposals, profile: Profile) -> Choice:
                 target=profile.name,
                 objective=proposals.objective,
                 fixed=fixed,
+                paced=proposals.paced,
                 surroundings=proposals.surroundings,
             )
         except ValueError as e:
@@ -434,9 +438,3 @@ def measure(adapter: Adapter, plan: BuildPlan, profile: Profile) -> Measured:
     except ToolNotFound as e:
         why = f"{e.tool} not found, needed to {e.purpose}; cuvil doctor says what to install"
         return Measured(notes=(f"not measured, estimates stay: {why}",))
-
-
-def build(plan: BuildPlan) -> dict[str, bytes]:
-    """Build the plan's products, or take them from the build cache. Raises ToolNotFound, BuildFailed."""
-    folder = cached_build(plan) if plan.products else Path()
-    return {name: (folder / name).read_bytes() for name in plan.products}

@@ -73,10 +73,13 @@ class Offer:
         forms: of each kernel, in the graph's order, at least one; their order doesn't matter, duplicates are
             dropped.
         overhead: use per axis of what joins the kernels (ports, forks, buffers between them), whatever is chosen.
+        paced: cycles that a sample takes there, whatever is chosen: nothing is unrolled beyond it. For the objective
+            "slowest".
     """
 
     forms: Sequence[Iterable[Form]]
     overhead: Mapping[str, float] = field(default_factory=dict)
+    paced: int = 0
 
 
 class Adapter(Protocol):
@@ -137,6 +140,14 @@ class Measures(Protocol):
     def measure(self, plan: BuildPlan, profile: Profile) -> Measured:
         """What the target's own tools say of a plan's sources. Raises ToolNotFound when the tools are missing, then the
         estimates stay; BuildFailed when they refuse the sources."""
+
+
+@runtime_checkable
+class ReadsProducts(Protocol):
+    """What an adapter may have beside `Adapter`'s; without it the products say nothing."""
+
+    def built(self, products: Mapping[str, bytes]) -> Sequence[str]:
+        """Lines for the report about the products of a plan, such as the clock that place and route reached."""
 
 
 @runtime_checkable

@@ -78,6 +78,7 @@ def pack(
             *program.notes.get("precision", ()),
             *program.notes.get("measured", ()),
             *program.notes.get("style", ()),
+            *program.notes.get("built", ()),
         ],
     )
     return container.assemble(

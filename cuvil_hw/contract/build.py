@@ -54,13 +54,15 @@ class Command:
 class BuildPlan:
     """Files by relative POSIX path, commands in order, and the products that the commands create.
 
-    `info`: what the adapter's device needs to know to run the products, as JSON values.
+    `info`: what the adapter's device needs to know to run the products, as JSON values. `otherwise`: what to build
+    instead where a command of this plan fails.
     """
 
     files: Mapping[str, bytes]
     commands: tuple[Command, ...] = ()
     products: tuple[str, ...] = ()
     info: Mapping[str, object] = field(default_factory=dict)
+    otherwise: BuildPlan | None = None
 
     def digest(self) -> str:
         """SHA-256 over files, commands and product names: equal plans have equal digests."""

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from cuvil_hw.contract import canonical
 from cuvil_hw.contract.build import BuildPlan, write_files
-from cuvil_hw.errors import CuvilError, ToolNotFound
+from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
 from cuvil_hw.version import VERSION
 
 ENTRY = "entry.json"
@@ -70,6 +70,19 @@ def cached_build(plan: BuildPlan, extra_key: str = "") -> Path:
             _remove(stale)
         _build(plan, top, key)
     return entry
+
+
+def build(plan: BuildPlan) -> tuple[BuildPlan, dict[str, bytes]]:
+    """Build a plan's products, or take them from the build cache; where a command fails, those of the plan's
+    alternative. The plan that was built comes with them. Raises ToolNotFound, BuildFailed."""
+    try:
+        folder = cached_build(plan) if plan.products else Path()
+    except BuildFailed as e:
+        if plan.otherwise is None:
+            raise
+        _log.info("%s; building the alternative", e)
+        return build(plan.otherwise)
+    return plan, {name: (folder / name).read_bytes() for name in plan.products}
 
 
 def cached(plan: BuildPlan, extra_key: str = "") -> Path | None:

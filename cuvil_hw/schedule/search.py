@@ -48,8 +48,9 @@ def least(
     return _minimise(problem, lambda o: o.use[position]).picks
 
 
-def slowest(problem: Problem) -> Answer:
-    levels = sorted({o.cycles for kernel in problem.options for o in kernel})
+def slowest(problem: Problem, paced: int = 0) -> Answer:
+    """`paced`: cycles below which nothing is gained."""
+    levels = sorted({max(o.cycles, paced) for kernel in problem.options for o in kernel})
     # No design is faster than the slowest kernel's fastest option.
     floor = max((min(o.cycles for o in kernel) for kernel in problem.options), default=0)
     levels = [c for c in levels if c >= floor] or [0]

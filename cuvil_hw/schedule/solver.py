@@ -25,14 +25,15 @@ def choose(
     target: str,
     objective: Objective,
     fixed: Mapping[str, float] | None = None,
+    paced: int = 0,
     surroundings: Callable[[], Surroundings] = Surroundings,
 ) -> Choice:
     """The fastest design that fits, and among those the smallest.
 
     `objective`: "slowest" minimises the cycles of the slowest kernel (all run at once, streaming), "sum" their sum.
-    `fixed`: use per axis that is there whatever is picked (shell, DMA). `surroundings`: called for the advice in an
-    error. Axes of rule "live" are left to the memory planner; a use on an axis that isn't in `axes` isn't
-    limited.
+    `fixed`: use per axis that is there whatever is picked (shell, DMA). `paced`: cycles that a
+    streaming design takes whatever is picked, by its ports for instance. `surroundings`: called for the advice in an
+    error. Axes of rule "live" are left to the memory planner; a use on an axis that isn't in `axes` isn't limited.
 
     Raises DoesNotFit; ValueError for a kernel without candidates, with a use or cycle count that is negative or not
     finite, or a name given twice; ToolNotFound when OR-tools is needed but not installed.
@@ -42,7 +43,7 @@ def choose(
     problem = reduce(kernels, axes, fixed)
     answer = Answer(None, 0, True)
     if all(problem.options) and all(b >= 0 for b in problem.budgets):
-        answer = slowest(problem) if objective == "slowest" else shortest(problem)
+        answer = slowest(problem, paced) if objective == "slowest" else shortest(problem)
     if answer.picks is None:
         raise does_not_fit(kernels, axes, target=target, fixed=fixed, surroundings=surroundings())
     picked = tuple((k.name, k.candidates[o.index]) for k, o in zip(kernels, answer.picks, strict=True))
@@ -50,7 +51,7 @@ def choose(
     cycles = [o.cycles for o in answer.picks]
     return Choice(
         picked=picked,
-        objective=float(max(cycles, default=0) if objective == "slowest" else sum(cycles)),
+        objective=float(max(paced, *cycles) if objective == "slowest" else sum(cycles)),
         bound=float(answer.bound),
         use={name: value + fixed.get(name, 0.0) for name, value in use.items()},
         style="spatial" if objective == "slowest" else "temporal",

@@ -58,12 +58,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Everything that the solver may know of a program. `overhead`: use per axis that is there whatever is picked;
-    `surroundings`: called when nothing fits."""
+    """Everything that the solver may know of a program. `overhead`: use per axis, and `paced`: cycles, that are
+    there whatever is picked;    `surroundings`: called when nothing fits."""
 
     kernels: tuple[KernelChoices, ...]
     objective: Objective
     overhead: Mapping[str, float] = field(default_factory=dict)
+    paced: int = 0
     surroundings: Callable[[], Surroundings] = field(default=Surroundings, compare=False)
 
 

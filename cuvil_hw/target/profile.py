@@ -29,11 +29,13 @@ T = TypeVar("T", str, int, float, bool, tuple[str, ...], tuple[int, ...])
 # and routing tend to fail or to miss the clock.
 KNOWN_AXES: Mapping[str, tuple[str, float, str]] = {
     "lut": ("sum", 0.70, "LUT"),
+    "lut4": ("sum", 0.70, "LUT4"),
     "ff": ("sum", 0.50, "FF"),
     "bram18": ("sum", 0.80, "BRAM18"),
     "uram": ("sum", 0.80, "URAM"),
     "lutram": ("sum", 0.70, "LUT"),
     "dsp": ("sum", 0.80, "DSP"),
+    "dsp18": ("sum", 0.80, "MULT18X18"),
     "alm": ("sum", 0.70, "ALM"),
     "m20k": ("sum", 0.80, "M20K"),
     "mlab": ("sum", 0.80, "MLAB"),

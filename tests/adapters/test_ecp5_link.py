@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cuvil_hw import data
-from cuvil_hw.adapters.ecp5.link import Link
+from cuvil_hw.adapters.ecp5.link import SerialLink
 from cuvil_hw.adapters.ecp5.simulated import SimulatedLine, line_module
 from cuvil_hw.adapters.streaming.verilated.build import build, library_files
 from cuvil_hw.adapters.streaming.verilated.model import Model
@@ -24,7 +24,8 @@ module crossed #(parameter CLOCKS_PER_BIT = 50, parameter SILENCE = 1000) (
     logic rx_valid, tx_valid, tx_ready, design_rst;
     logic [63:0] s_tdata, m_tdata;
     logic [1:0] s_tvalid, s_tready, m_tvalid, m_tready;
-    cuvil_uart_rx #(.CLOCKS(CLOCKS_PER_BIT)) receiver (.clk(clk), .rst(rst), .line(rx), .data(rx_data), .valid(rx_valid));
+    cuvil_uart_rx #(.CLOCKS(CLOCKS_PER_BIT)) receiver (
+        .clk(clk), .rst(rst), .line(rx), .data(rx_data), .valid(rx_valid));
     cuvil_uart_tx #(.CLOCKS(CLOCKS_PER_BIT)) sender (
         .clk(clk), .rst(rst), .data(tx_data), .valid(tx_valid), .ready(tx_ready), .line(tx));
     cuvil_serial #(.INPUTS(2), .OUTPUTS(2), .AXIS(32), .SILENCE(SILENCE), .ID(64'h0123456789abcdef)) serial (.*);
@@ -80,7 +81,7 @@ def sent(seed: int) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_bytes_arrive_in_order(model: Model, seed: int) -> None:
-    link = Link(SimulatedLine(model), "board")
+    link = SerialLink(SimulatedLine(model), "board")
     assert link.reset() == bytes.fromhex("0123456789abcdef")
     given = sent(seed)
     assert link.transfer(given, [len(given[1]), len(given[0])]) == given[::-1]
@@ -89,7 +90,7 @@ def test_all_bytes_arrive_in_order(model: Model, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_bad_line_costs_time_only(model: Model, seed: int) -> None:
-    link = Link(Disturbed(SimulatedLine(model), seed, 1 / 500), "board")
+    link = SerialLink(Disturbed(SimulatedLine(model), seed, 1 / 500), "board")
     assert link.reset() == bytes.fromhex("0123456789abcdef")
     given = sent(seed)
     assert link.transfer(given, [len(given[1]), len(given[0])]) == given[::-1]
@@ -97,7 +98,7 @@ def test_a_bad_line_costs_time_only(model: Model, seed: int) -> None:
 
 
 def test_what_a_run_left_behind_is_gone_after_a_reset(model: Model) -> None:
-    link = Link(SimulatedLine(model), "board")
+    link = SerialLink(SimulatedLine(model), "board")
     link.reset()
     link.transfer([bytes(range(40)), b""], [0, 8])
     link.reset()
@@ -106,14 +107,14 @@ def test_what_a_run_left_behind_is_gone_after_a_reset(model: Model) -> None:
 
 def test_a_design_that_gives_nothing_is_an_error(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cuvil_hw.adapters.ecp5.link.PATIENCE", 20)
-    link = Link(SimulatedLine(model), "board")
+    link = SerialLink(SimulatedLine(model), "board")
     link.reset()
     with pytest.raises(DeviceError, match=r"stuck.*output 0: 0 of 4 bytes"):
         link.transfer([b"abcd", b""], [4, 4])
 
 
 def test_a_port_that_is_not_there_is_an_error(model: Model) -> None:
-    link = Link(SimulatedLine(model), "board")
+    link = SerialLink(SimulatedLine(model), "board")
     link.reset()
     with pytest.raises(DeviceError, match="no input 2"):
         link.transfer([b"", b"", b"abcd"], [0])
@@ -129,4 +130,4 @@ def test_a_line_without_a_board_is_an_error() -> None:
         def reset_input_buffer(self) -> None: ...
 
     with pytest.raises(DeviceError, match="no answer to 20 requests"):
-        Link(Silent(), "board").reset()
+        SerialLink(Silent(), "board").reset()

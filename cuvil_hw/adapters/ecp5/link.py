@@ -33,12 +33,12 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     flags: int
     payload: bytes
 
 
-class Link:
+class SerialLink:
     """One board. Not safe for several threads at once. `retries`: requests that were sent more than once."""
 
     def __init__(self, line: Line, name: str) -> None:
@@ -75,17 +75,19 @@ class Link:
                 found[target] += answer.payload
                 moved += len(answer.payload)
             quiet = 0 if moved else quiet + 1
-        done = ", ".join(f"output {n}: {len(f)} of {size} bytes" for n, (f, size) in enumerate(zip(found, sizes, strict=True)))
+        done = ", ".join(
+            f"output {n}: {len(f)} of {size} bytes" for n, (f, size) in enumerate(zip(found, sizes, strict=True))
+        )
         raise DeviceError(f"{self._name}: the design is stuck, nothing moved in {PATIENCE:,} requests ({done})")
 
-    def _next(self, source: int, target: int, payload: bytes) -> Answer:
+    def _next(self, source: int, target: int, payload: bytes) -> Reply:
         self._number = self._number % 255 + 1  # 0 resets
         answer = self._ask(source, target, payload)
         if answer.flags & _NO_PORT:
             raise DeviceError(f"{self._name}: the design on the board has no input {source} or no output {target}")
         return answer
 
-    def _ask(self, source: int, target: int, payload: bytes) -> Answer:
+    def _ask(self, source: int, target: int, payload: bytes) -> Reply:
         body = bytes((self._number, source << 4 | target, len(payload))) + payload
         request = bytes((_REQUEST,)) + body + _crc(body)
         for attempt in range(ATTEMPTS):
@@ -97,11 +99,11 @@ class Link:
             if answer is not None:
                 return answer
         raise DeviceError(
-            f"{self._name}: no answer to {ATTEMPTS} requests; is the bitstream loaded, is it the right port, does the line "
-            "run at the design's baud rate?"
+            f"{self._name}: no answer to {ATTEMPTS} requests; is the bitstream loaded, is it the right port, does "
+            "the line run at the design's baud rate?"
         )
 
-    def _answer(self) -> Answer | None:
+    def _answer(self) -> Reply | None:
         """None where none came, or not whole, or to another request."""
         start = self._line.read(1)
         while start and start[0] != _ANSWER:
@@ -113,7 +115,7 @@ class Link:
         body, crc = head + rest[:-2], rest[-2:]
         if len(rest) != head[2] + 2 or crc != _crc(body) or head[0] != self._number:
             return None
-        return Answer(head[1], body[3:])
+        return Reply(head[1], body[3:])
 
 
 def _crc(data: bytes) -> bytes:

@@ -14,14 +14,16 @@ PATIENCE = 2 * SILENCE
 
 
 def line_module(files: dict[str, bytes], board: str) -> Module:
-    """A board with the host's end of its line. `files`: its SystemVerilog; `board`: a module with clk, rst, rx and tx and
-    the parameters CLOCKS_PER_BIT and SILENCE."""
+    """A board with the host's end of its line. `files`: its SystemVerilog; `board`: a module with clk, rst, rx and tx
+    and the parameters CLOCKS_PER_BIT and SILENCE."""
     text = (
-        "module cuvil_line_bench (input logic clk, input logic rst, input logic [7:0] host_data, input logic host_valid, "
-        "output logic host_ready,\n    output logic [7:0] board_data, output logic board_valid, input logic board_ready);\n"
+        "module cuvil_line_bench (input logic clk, input logic rst,\n"
+        "    input logic [7:0] host_data, input logic host_valid, output logic host_ready,\n"
+        "    output logic [7:0] board_data, output logic board_valid, input logic board_ready);\n"
         "    logic to_board, from_board;\n"
         f"    cuvil_line #(.CLOCKS({CLOCKS})) line (.*);\n"
-        f"    {board} #(.CLOCKS_PER_BIT({CLOCKS}), .SILENCE({SILENCE})) board (.clk(clk), .rst(rst), .rx(to_board), .tx(from_board));\n"
+        f"    {board} #(.CLOCKS_PER_BIT({CLOCKS}), .SILENCE({SILENCE})) board (\n"
+        "        .clk(clk), .rst(rst), .rx(to_board), .tx(from_board));\n"
         "endmodule\n"
     )
     made = {**files, "cuvil_line_bench.sv": text.encode()}

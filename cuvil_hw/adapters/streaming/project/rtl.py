@@ -9,6 +9,7 @@ from xdsl.dialects import func
 from xdsl.ir import SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.streaming.rtl.emit import emit
 from cuvil_hw.adapters.streaming.rtl.scalars import NotHardware
 from cuvil_hw.adapters.streaming.rtl.top import port_names
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def rtl_files(module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int) -> dict[str, bytes]:
+def rtl_files(
+    module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int, delays: Delays | None = None
+) -> dict[str, bytes]:
     """The files below rtl/ of a module of `dataflow.lower`. Where it can't be hardware yet, one that says why."""
     try:
-        emitted = emit(module, constants, name)
+        emitted = emit(module, constants, name, delays)
     except NotHardware as e:
         return {FILE: canonical.dump(info_of(RtlRecord(refused=str(e))))}
     record = _record(module, f"{name}_top", axis_bits)

@@ -1,0 +1,76 @@
+"""Lattice ECP5: SystemVerilog to a bitstream with open tools alone (Yosys, nextpnr, Trellis)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind
+from cuvil_hw.adapters.ecp5.device import INTERFACES
+from cuvil_hw.adapters.ecp5.fabric import ECP5, SHELL
+from cuvil_hw.adapters.ecp5.parts import contradictions
+from cuvil_hw.adapters.ecp5.project import AXIS_BITS, CHECKED, line_cycles, plan
+from cuvil_hw.adapters.streaming.adapter import Streaming
+from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.ops.base import Op
+from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.target.profile import Profile
+from cuvil_hw.types import TensorType
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+class Ecp5Adapter(Streaming):
+    name = "ecp5"
+    interface = "rtl"
+    interfaces = INTERFACES
+    axes: ClassVar[Mapping[str, Rule]] = {"lut4": "sum", "ff": "sum", "bram18": "sum", "dsp18": "sum"}
+    settings: ClassVar[Mapping[str, SettingKind]] = {
+        "oscillator_mhz": float,
+        "clock_pin": str,
+        "rx_pin": str,
+        "tx_pin": str,
+        "baud": int,
+        "loader": str,
+        "port": str,
+        "bitstream": ("now", "later"),
+        "sized_for": ("line", "core"),
+    }
+
+    def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
+        return contradictions(profile)
+
+    def fabric(self, profile: Profile) -> Fabric:
+        return ECP5
+
+    def port_bits(self, profile: Profile) -> int:
+        return AXIS_BITS
+
+    def refuses(
+        self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
+    ) -> str | None:
+        if any(dtypes.is_float(kind.dtype) for kind in (*inputs, *outputs)):
+            return f"{op.mnemonic} works on floats, and the modules of {profile.name} compute in integers; choose int8"
+        return super().refuses(op, inputs, outputs, profile)
+
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
+        made = super().offer(graph, profile)
+        use = {axis: made.overhead.get(axis, 0.0) + SHELL.get(axis, 0.0) for axis in self.axes}
+        return Offer(made.forms, use, line_cycles(graph, profile))
+
+    def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
+        return plan(module, design, profile)
+
+    def built(self, products: Mapping[str, bytes]) -> Sequence[str]:
+        """What place and route found, for the report."""
+        if CHECKED not in products:
+            return ()
+        found = json.loads(products[CHECKED])
+        cells = ", ".join(f"{n:,} of {found['available'][axis]:,} {axis}" for axis, n in found["used"].items())
+        return (f"placed and routed (nextpnr-ecp5): {found['reached_mhz']:g} MHz; {cells}",)
