@@ -14,7 +14,7 @@ BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: docs site coverage conformance help venv demo test suite board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: demo-ecp5 docs site coverage conformance help venv demo test suite board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -24,6 +24,9 @@ venv: $(VENV)/.dev ## make .venv with all that the tests, benchmarks and example
 
 demo: $(VENV)/.run ## train a CNN on scanned digits, compile it for the PYNQ-Z2, run it on the simulator
 	$(BIN)/python examples/digits_zynq.py
+
+demo-ecp5: $(VENV)/.dev ## the same for a Lattice ECP5 board: the bitstream by open tools, every test image over the simulated serial line
+	$(BIN)/python examples/digits_zynq.py --target ulx3s-85f --interface rtl-serial --out build/digits_ecp5
 
 # Chosen tests run in one process and without the board tests.
 ifeq ($(strip $(ARGS)),)

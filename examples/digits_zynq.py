@@ -3,6 +3,7 @@
     python examples/digits_zynq.py                                          # PYNQ-Z2, int8
     python examples/digits_zynq.py --precision "fixed<16,6>"
     python examples/digits_zynq.py --target cpu
+    python examples/digits_zynq.py --target ulx3s-85f --interface rtl-serial    # an ECP5 board: with the bitstream
 
 The data are the 1,797 scans of 8 × 8 pixels that come with scikit-learn. Ends with status 1 when the device's accuracy
 is more than one point from that of the float model.
@@ -135,11 +136,14 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--target", default="pynq-z2", help="a target's name or the path of a board's .yaml")
     parser.add_argument("--precision", default="int8", help="int8 (int2…int8), fixed<W,I>, or float32 where it runs")
+    parser.add_argument(
+        "--interface", help="what runs it, such as rtl-serial on ECP5 boards; else the target's simulator"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/digits_zynq"), help="folder for what is made")
     return parser.parse_args(argv)
 
 
-def demo(target: str, precision: str, out: Path) -> bool:
+def demo(target: str, precision: str, out: Path, interface: str | None = None) -> bool:
     """Everything, printed; whether the device is as accurate as it must be."""
     begun = time.perf_counter()
     torch.manual_seed(SEED)
@@ -165,7 +169,7 @@ def demo(target: str, precision: str, out: Path) -> bool:
         zynq = report["target"]["adapter"] == "zynq"
         progress("run every test image on the device", 0, 1)
         # The simulator that also counts what saturates; other targets run on their own device.
-        with cuvil.load(artifact, "sim-count" if zynq else None) as device:
+        with cuvil.load(artifact, interface or ("sim-count" if zynq else None)) as device:
             loaded = time.perf_counter()
             run = device.run(test_images)
             ran = time.perf_counter()
@@ -186,7 +190,8 @@ def demo(target: str, precision: str, out: Path) -> bool:
     print(report.text())
     speed, latency = report["throughput"], report["latency"]
     over = [t["axis"] for t in report["totals"] if t["used"] > t["budget"]]
-    where = f"{report['target']['name']} {'simulated' if zynq else 'itself'}"
+    how = interface or ("simulated" if zynq else "itself")
+    where = f"{report['target']['name']} {how}"
     good = abs(of_float - of_device) * 100 <= MOST_POINTS_LOST
     print(f"accuracy     {of_float:.2%} torch float, {of_device:.2%} {where}; {len(test_labels)} test images")
     print(f"             {'within' if good else 'NOT within'} {MOST_POINTS_LOST:g} point; {same:.2%} equal predictions")
@@ -211,7 +216,7 @@ def demo(target: str, precision: str, out: Path) -> bool:
 def main(argv: list[str] | None = None) -> int:
     chosen = options(argv)
     try:
-        return 0 if demo(chosen.target, chosen.precision, chosen.out) else 1
+        return 0 if demo(chosen.target, chosen.precision, chosen.out, chosen.interface) else 1
     except cuvil.CuvilError as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
