@@ -144,7 +144,9 @@ class _Text:
         if len(args) == 1:
             return self.whole_of(op.operands[0])
         if op.name in _JOINED:
-            return f" {_JOINED[op.name]} ".join(args)
+            kind = op.attributes.get("cuvil.multiplier")
+            logic = ' (* use_dsp = "no" *)' if isinstance(kind, StringAttr) and kind.data == "lut" else ""
+            return f" {_JOINED[op.name]}{logic} ".join(args)
         if op.name in _TWO:
             return f"{args[0]} {_TWO[op.name]} {args[1]}"
         raise CuvilError(f"hardware: {op.name} has no SystemVerilog")

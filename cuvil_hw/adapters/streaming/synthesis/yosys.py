@@ -20,6 +20,8 @@ from pathlib import Path
 from cuvil_hw.contract.build import write_files
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
 
+# Products that a design wants in logic become adders before Yosys gives what multiplies to multiplier blocks.
+PRODUCTS_IN_LOGIC = "proc; alumacc t:$mul a:use_dsp=no %i; maccmap t:$macc"
 _PURPOSE = "synthesise a design's SystemVerilog"
 _REMEDY = "install it (Debian: apt-get install yosys)"
 _PASSES = 60  # of the outer script; for a bar, which may end early
@@ -66,7 +68,7 @@ def synthesise(files: Mapping[str, bytes], top: str, flow: Flow, progress: Progr
         cells = json.loads((place / "top.json").read_text(encoding="utf-8"))["modules"][top]["cells"]
         kinds = {name: str(cell["type"]) for name, cell in cells.items()}
         keep = "".join(f"setattr -mod -set keep_hierarchy 1 {kind}; " for kind in sorted(set(kinds.values())))
-        script = f"{read}; {keep}{flow.command} -flatten -top {top}; tee -q -o stat.txt stat"
+        script = f"{read}; {keep}{PRODUCTS_IN_LOGIC}; {flow.command} -flatten -top {top}; tee -q -o stat.txt stat"
         _run(program, script, place, progress)
         modules = _modules((place / "stat.txt").read_text(encoding="utf-8"))
     unknown: dict[str, int] = {}
