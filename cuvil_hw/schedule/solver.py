@@ -51,7 +51,7 @@ def choose(
     cycles = [o.cycles for o in answer.picks]
     return Choice(
         picked=picked,
-        objective=float(max(paced, *cycles) if objective == "slowest" else sum(cycles)),
+        objective=float(max([paced, *cycles]) if objective == "slowest" else sum(cycles)),
         bound=float(answer.bound),
         use={name: value + fixed.get(name, 0.0) for name, value in use.items()},
         style="spatial" if objective == "slowest" else "temporal",
