@@ -16,7 +16,7 @@ from cuvil_hw.adapters.streaming.analysis.operand import DISTANCE, Operand, eval
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.folded import Folded
-from cuvil_hw.adapters.streaming.lowering.form import processes
+from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.expr.nodes import Expr, Iter, Load, index, parallel
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.types import TensorType as T
@@ -105,18 +105,41 @@ def program_of(name: str) -> Program:
 @pytest.mark.parametrize("name", CASES)
 def test_streamed_in_any_order_with_the_bits_of_the_meaning(name: str, seed: int) -> None:
     """Any legal folding of each kernel, in the interpreter: FIFOs of their true depth, so that it may not deadlock."""
-    program = program_of(name)
+    forms = agree(program_of(name), seed)
+    assert not [f.describe() for f in forms if f.folding.stage.kind == "buffered"]
+
+
+def agree(program: Program, seed: int) -> list[Process]:
+    """Runs any legal folding of each kernel."""
     inputs = fpga_runner.samples(program, np.random.default_rng(seed), 5)
     wanted = fpga_runner.meaning(program, inputs)
     graph = fpga_runner.graph_of(program)
     choice = fpga_runner.random_choice(graph, random.Random(seed))
     forms = fpga_runner.forms_of(choice)
-    assert not [f.describe() for f in forms if f.folding.stage.kind == "buffered"]
     module = dataflow.lower(graph, forms, 64, packets=True)
     assert not unflat(module)
     got, _ = Interpreted(graph, module).run(inputs)
     difference = fpga_runner.difference(program, got, wanted)
     assert not difference, [f.describe() for f in forms]
+    return forms
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("op", [ops.CumSum, ops.CumProd])
+@pytest.mark.parametrize("axis", range(4))
+def test_running_sums_take_other_elements_for_each_output(
+    axis: int, op: type[ops.CumSum | ops.CumProd], reverse: bool, seed: int
+) -> None:
+    b = Builder([("x", T((2, 3, 2, 4), "i8"))])
+    agree(b.finish([("y", b.op(op(axis, exclusive=bool(seed), reverse=reverse), b.input(0)))]), seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_scalar_is_read_for_every_element(seed: int) -> None:
+    b = Builder([("x", T((2, 3), "i8")), ("least", T((), "i8"))])
+    least = b.op(ops.BroadcastTo((2, 3)), b.input(1))
+    agree(b.finish([("y", b.op(ops.Maximum(), b.input(0), least))]), seed)
 
 
 def test_a_linear_layer_on_every_position_takes_the_cycles_of_a_pointwise_convolution() -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from cuvil_hw.adapters.streaming.analysis.access import access
 from cuvil_hw.adapters.streaming.analysis.moved import Move
-from cuvil_hw.adapters.streaming.analysis.operand import Order
+from cuvil_hw.adapters.streaming.analysis.operand import MOST_PLACES, Order
 from cuvil_hw.adapters.streaming.analysis.positions import Array, evaluate
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load
+from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel
 
 
@@ -51,6 +53,8 @@ def grouped(
     per = next((n for n in range(1, out.extent) if (places[:, n] != places[:, 0]).any()), out.extent)
     if len(inner) > 1 or out.extent % per or (places != np.repeat(places[:, ::per], per, axis=1)).any():
         return None
+    if per > 1 and not all(_alike(c, out, per, constants) for c in _each(guard)):
+        return None  # a running sum, say: each output takes other elements
     groups = out.extent // per
     channel = inner[0] if inner else None
     last = {channel: np.arange(channel.extent)} if channel is not None else {out: np.zeros(1, np.int64)}
@@ -65,6 +69,21 @@ def grouped(
     if found is None:
         return None
     return Grouped(Move(load, found), groups, taps, channel, channel.extent if channel is not None else 1)
+
+
+def _alike(cond: Expr, out: Iter, per: int, constants: Mapping[str, Array]) -> bool:
+    """Whether a condition is the same for each `per` values of `out`, one after the other."""
+    its = list(dict.fromkeys((out, *(n for n in walk(cond) if isinstance(n, Iter)))))
+    if prod(i.extent for i in its) > MOST_PLACES:
+        return False
+    values = {i: np.arange(i.extent).reshape(-1, *[1] * (len(its) - n - 1)) for n, i in enumerate(its)}
+    try:
+        holds = np.broadcast_to(evaluate(cond, values, constants), [i.extent for i in its]).reshape(
+            out.extent // per, per, -1
+        )
+    except CuvilError:
+        return False
+    return bool((holds == holds[:, :1]).all())
 
 
 def _each(cond: Expr | None) -> list[Expr]:
