@@ -70,7 +70,7 @@ def _classified(kernel: Kernel, orders: Orders, constants: Mapping[str, Array]) 
 def _wired(stage: Stage) -> bool:
     """Whether what comes from elsewhere comes as whole words over all channels, whose lanes go elsewhere at most."""
     for move, order in zip(stage.moves, stage.given, strict=True):
-        wide = stage.kernel.operand(move.load.buffer).type.shape[order[-1]]
+        wide = stage.kernel.operand(move.load.buffer).type.shape[order[-1]] if order else 1
         at = move.access
         if at is not None and stage.kind == "dense":
             at = at.merged(len(stage.taps), stage.groups)
