@@ -93,7 +93,7 @@ def _interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch)
         program = cuvil.compile(network.module(), target, example, data, network.precision)
     assert not unflat(made[-1].module), network.tag
     with monkeypatch.context() as patch:
-        patch.setattr(executable, "load_on_device", lambda artifact, interface, folder: made[-1])
+        patch.setattr(executable, "load_on_device", lambda artifact, interface, options, folder: made[-1])
         with cuvil.Executable(program.artifact) as one:
             return program.artifact, one(network.inputs())
 
@@ -141,7 +141,7 @@ def test_bfloat16_runs_as_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         program = cuvil.compile(model, "cpu", x[:1])
     with program:
         wanted = program(x)
-    monkeypatch.setattr(executable, "load_on_device", lambda artifact, interface, folder: made[-1])
+    monkeypatch.setattr(executable, "load_on_device", lambda artifact, interface, options, folder: made[-1])
     with cuvil.Executable(program.artifact) as one:
         got = one(x)
     assert torch.equal(torch.as_tensor(got).view(torch.int16), torch.as_tensor(wanted).view(torch.int16))
