@@ -46,14 +46,19 @@ def test_masks_have_no_static_shape() -> None:
         check(lambda x: x[x[:, 0] > 0], rand(2, 2))
 
 
+def test_distinct_elements_that_a_sum_uses_up() -> None:
+    for x in (rand(4, 2), torch.ones(4, 2), torch.tensor([[1.0, 2], [1, 3], [0, 1], [2, 2]])):
+        check(lambda x: (torch.unique(x[:, 0]).exp() * 2).sum() * x, x)
+
+
 def test_what_depends_on_data_is_refused_once_with_a_way_that_works() -> None:
     """And not again for everything that is made of it."""
 
     def routed(x: Any) -> Any:
-        kinds = torch.unique(x[:, 0])
+        kinds = torch.unique(x, dim=0)
         return (kinds.exp() * 2).sum() * x
 
-    with pytest.raises(Unsupported, match=r"aten\._unique2\.default ×1.*compute all rows.*batched_mm") as caught:
+    with pytest.raises(Unsupported, match=r"aten\.unique_dim\.default ×1.*unique_consecutive.*sorted") as caught:
         check(routed, rand(4, 2))
     assert len(caught.value.refusals) == 1
 

@@ -52,10 +52,15 @@ def test_what_torch_does_not_allow_is_refused() -> None:
 
 
 def test_refusals_name_pythons_functions_as_users_write_them() -> None:
-    for f, name in ((math.floor, "math.floor"), (round, "round"), (operator.neg, "operator.neg")):
+    for f, name in ((math.floor, "math.floor"), (round, "round"), (operator.abs, "operator.abs")):
         with pytest.raises(Unsupported, match=rf"- {name} ×1 .*number that is read from a tensor") as e:
             check(lambda x, f=f: x * f(x.sum().item()), torch.ones(3))
         assert "built-in" not in str(e.value)
+
+
+def test_a_number_read_from_a_tensor_changes_its_sign() -> None:
+    for x in (torch.ones(3), torch.tensor([0.25, -1.5, 1.0]), torch.zeros(3)):
+        check(lambda x: x * operator.neg(x.sum().item()), x)
 
 
 @pytest.mark.parametrize(("base", "exponent"), [("int64", "int64"), ("int32", "int64"), ("int64", "uint8"),

@@ -9,6 +9,7 @@ one model; where that can't be imported, it is taken apart until the reason is k
 from __future__ import annotations
 
 import copy
+import linecache
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -94,12 +95,13 @@ class Together(torch.nn.Module):
         super().__init__()
         self.cases = tuple(cases)
         self.parts = torch.nn.ModuleList(c.run.f for c in cases if isinstance(c.run.f, torch.nn.Module))
+        self.calls = tuple(framed(c.run, number) for number, c in enumerate(self.cases))
 
     def forward(self, *tensors: torch.Tensor) -> list[Any]:
         results, start = [], 0
-        for number, case in enumerate(self.cases):
+        for case, call in zip(self.cases, self.calls, strict=True):
             end = start + len(case.tensors)
-            results.append(flat(framed(case.run, number)(*tensors[start:end])))
+            results.append(flat(call(*tensors[start:end])))
             start = end
         return results
 
@@ -107,7 +109,9 @@ class Together(torch.nn.Module):
 def framed(f: Callable[..., Any], number: int) -> Callable[..., Any]:
     """`f` called from a file of its own; torch.export keeps the frames of functions of that name."""
     names: dict[str, Any] = {"f": f}
-    exec(compile("def forward(*tensors): return f(*tensors)", f"{PLACE}{number}", "exec"), names)
+    text, file = "def forward(*tensors): return f(*tensors)\n", f"{PLACE}{number}"
+    linecache.cache[file] = (len(text), None, [text], file)  # read where values decide
+    exec(compile(text, file, "exec"), names)
     return names["forward"]  # type: ignore[no-any-return]
 
 
