@@ -124,15 +124,17 @@ def no_tools() -> Iterator[list[str]]:
     import_module("cuvil_hw.api")  # brings the steps
     commands: list[str] = []
 
-    def build(plan: Any) -> dict[str, bytes]:
+    def build(plan: Any) -> Any:
         commands.extend(f"{json.dumps(c.argv)}{' (optional)' * c.optional}\n" for c in plan.commands)
         commands.extend(f"makes {product}\n" for product in plan.products)
-        return dict.fromkeys(plan.products, b"")
+        products = dict.fromkeys(plan.products, b"")
+        given = {str(signature(found).return_annotation) for _, name, found in replaced if name == "build"}
+        return products if given == {"dict[str, bytes]"} else (plan, products)  # the first in older revisions
 
     def measure(adapter: Any, plan: Any, profile: Any) -> Any:
         return SimpleNamespace(use={}, notes=())
 
-    replaced = []
+    replaced: list[tuple[Any, str, FunctionType]] = []
     for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "cuvil_hw"]:
         for stand_in in (build, measure):
             name = stand_in.__name__

@@ -69,7 +69,7 @@ class Ecp5Adapter(Streaming):
 
     def built(self, products: Mapping[str, bytes]) -> Sequence[str]:
         """What place and route found, for the report."""
-        if CHECKED not in products:
+        if not products.get(CHECKED):
             return ()
         found = json.loads(products[CHECKED])
         cells = ", ".join(f"{n:,} of {found['available'][axis]:,} {axis}" for axis, n in found["used"].items())
