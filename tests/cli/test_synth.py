@@ -122,3 +122,26 @@ def test_memories_become_what_was_asked_for(command: str, cases: list[tuple[str,
 def test_a_fault_in_a_source_is_shown() -> None:
     with pytest.raises(BuildFailed, match="nothing"):
         synthesise({"t.sv": b"module t(input logic clk); nothing u(.clk(clk)); endmodule\n"}, "t", XC7)
+
+
+PRODUCTS = """
+module logic_product(input clk, input signed [7:0] a, input signed [7:0] b, output logic signed [15:0] y);
+  always_ff @(posedge clk) y <= a * (* use_dsp = "no" *) b;
+endmodule
+module block_product(input clk, input signed [7:0] a, input signed [7:0] b, output logic signed [15:0] y);
+  always_ff @(posedge clk) y <= a * b;
+endmodule
+module both(input clk, input signed [7:0] a, input signed [7:0] b, output [15:0] y, output [15:0] z);
+  logic_product p (.clk(clk), .a(a), .b(b), .y(y));
+  block_product q (.clk(clk), .a(a), .b(b), .y(z));
+endmodule
+"""
+
+
+@pytest.mark.needs("yosys")
+@pytest.mark.must_run
+def test_products_in_logic_take_no_multiplier_blocks() -> None:
+    found = synthesise({"both.sv": PRODUCTS.encode()}, "both", XC7).instances
+    assert found["p"].get("dsp", 0) == 0
+    assert found["p"]["lut"] > 50
+    assert found["q"]["dsp"] == 1
