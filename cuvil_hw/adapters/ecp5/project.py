@@ -16,7 +16,6 @@ from cuvil_hw.adapters.ecp5.record import Ecp5Record
 from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
-from cuvil_hw.adapters.streaming.synthesis.yosys import PRODUCTS_IN_LOGIC
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.record import info_of
 from cuvil_hw.errors import pip_install
@@ -133,9 +132,8 @@ def _constraints(profile: Profile, given_hz: float) -> str:
 
 def _commands(name: str, part: Ecp5Part, profile: Profile, optional: bool) -> Iterator[Command]:
     sources = 'read_verilog -sv -defer -DCUVIL_ROM_DIR="rtl/" rtl/*.sv'
-    script = (
-        f"{sources}; hierarchy -top {name}_board; {PRODUCTS_IN_LOGIC}; synth_ecp5 -top {name}_board -json design.json"
-    )
+    # Yosys puts products into multiplier blocks as far as it can: in logic they would be slower than the rest.
+    script = f"{sources}; synth_ecp5 -top {name}_board -json design.json"
     yield Command((_found("yosys"), "-q", "-p", script), "synthesise the design", _REMEDY, optional)
     clock = f"{profile.clock_hz / 1e6:g}"
     place = (
