@@ -17,6 +17,7 @@ from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.folded import Folded
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
+from cuvil_hw.errors import Unsupported
 from cuvil_hw.expr.nodes import Expr, Iter, Load, index, parallel
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.types import TensorType as T
@@ -194,6 +195,13 @@ def test_what_remains_buffered_says_why(name: str) -> None:
     family = fpga_runner.fabric(fpga_runner.PROFILE)
     forms = [processes(k, family, graph.constants, stream_orders(graph))[0] for k in graph.kernels]
     assert [f.describe() for f in forms if f"kind=buffered ({why})" in f.describe()]
+
+
+def test_a_port_without_elements_is_refused() -> None:
+    b = Builder([("x", T((2,), "i8"))])
+    graph = fpga_runner.graph_of(b.finish([("y", b.const(np.zeros(0, np.int8)))]))
+    with pytest.raises(Unsupported, match="has no elements"):
+        dataflow.lower(graph, [], 64)
 
 
 I, J, K = (parallel(n, extent) for n, extent in (("i", 4), ("j", 6), ("k", 8)))

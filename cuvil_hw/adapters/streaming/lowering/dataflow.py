@@ -21,7 +21,7 @@ from cuvil_hw.adapters.streaming.lowering import process, reordering, storage
 from cuvil_hw.adapters.streaming.lowering.feed import feed
 from cuvil_hw.adapters.streaming.lowering.form import Process
 from cuvil_hw.adapters.streaming.lowering.window import window
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Comment, Fifo, Name, Role, annotate
 from cuvil_hw.lower.emit import Tables
@@ -279,6 +279,9 @@ def _waiting(net: Network) -> dict[str, int]:
 def lower(graph: KernelGraph, forms: Sequence[Process], axis_bits: int, packets: bool = False) -> ModuleOp:
     """The level2 module of a streaming design: tables, processes, and the top that joins them. `packets`: see
     build_network."""
+    for name in (*graph.inputs, *graph.outputs):
+        if graph.buffers[name].type.size == 0:
+            raise Unsupported([Refusal(f"port {name}", "it has no elements; a stream can't carry it")])
     net = build_network(graph, forms, packets, axis_bits)
     depth = fifo_depths(net)
     functions = [n.build() for n in net.nodes if n.build is not None]
