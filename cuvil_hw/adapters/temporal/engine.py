@@ -2,8 +2,9 @@
 
 The loops are those of hls/cuvil_engine.h. A step is a block of output channels of a tile: while its sums are made, the
 weights of the next step and the features of the next tile fill the other halves of their memories. Processes run at
-the same time, so a layer takes as long as the slowest, and the first tile and the last one beside it. Tests hold the
-formula to the simulation with clocks of the same sources (zynq/temporal_sim.py).
+the same time, so a layer takes as long as the slowest, and the first tile and the last one beside it; where all ports
+share a slow memory, they wait for one another, which is counted on average. Tests hold the formula to the simulation
+with clocks of the same sources (zynq/temporal_sim.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from cuvil_hw.adapters.temporal.memory import pixel_words
 
 _PASS_CYCLES = 60  # of the numbers of a pass
 _TABLE_CYCLES = 256
+# Of hls/cuvil_engine.h: words in the streams of results, sums before they are rescaled, words fetched and not yet used.
+_ROOM, _SUMS, _FETCHED = 32, 4, 512
+# Of the model of the memory (cuvil_sim_bursts.h): words of a turn, how many a port may have under way, and ports.
+_TURN, _UNDER_WAY, _PORTS = 16, 8, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,11 @@ class BoardMemory:
 
     bytes_per_cycle: float
     latency: int
+
+    @property
+    def contended(self) -> bool:
+        """Whether ports wait for one another: all of them ask for more than it moves."""
+        return self.bytes_per_cycle < _PORTS * WORD_BYTES
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,7 @@ class TiledConvolution:
         if sum(s.times * s.shared for s in spans) > max(totals.values()):
             bound = max("weights", "feature maps", key=lambda name: totals[name])
         table = memory.latency + _TABLE_CYCLES if self.layer.finish.table else 0
-        ends = max(first.features, table + memory.latency + self.step_words) + last.results
+        ends = max(first.alone, table + memory.latency + self.step_words) + last.results
         return Cost(total + ends + start_cycles(memory), bound, sum(s.times * s.moved for s in spans) * WORD_BYTES)
 
     def _span(self, rows: int, cols: int, times: int, memory: BoardMemory, last: bool = False) -> _Span:
@@ -231,19 +241,49 @@ class TiledConvolution:
         results = max(leave, pixels * self.blocks * self.block_words)
         moved = fetched + pixels * self.out_words + self.blocks * (self.parts * self.step_words + 2 * self.lanes)
         shared = ceil(moved * WORD_BYTES / memory.bytes_per_cycle)
-        return _Span(times, compute, max(busy, weights, results, shared), weights, features, results, moved, shared)
+        reads = [
+            (bursts, fetched),
+            *[(self.blocks, self.blocks * n) for n in (self.parts * self.step_words, 2 * self.lanes)],
+        ]
+        busy += self._held(rows, cols, reads, memory)
+        without, alone = max(busy, weights, results, shared), features
+        if memory.contended:
+            # Words of others come between those that are asked for when a burst is under way.
+            others = (moved - fetched) * max(0, fetched - bursts * _TURN * _UNDER_WAY) / max(features, without)
+            mixed = ceil((fetched + others) * WORD_BYTES / memory.bytes_per_cycle)
+            features = max(features, mixed + bursts * memory.latency)
+        return _Span(times, compute, without, weights, features, alone, results, moved, shared)
+
+    def _held(self, rows: int, cols: int, reads: Sequence[tuple[int, int]], memory: BoardMemory) -> int:
+        """Cycles of a tile for which its results can neither leave nor wait in streams: while a burst of them ends, and
+        while a memory that can't serve all ports at once serves `reads` (bursts, words) that were asked for before. A
+        few sums wait too, where products take longer than rescaling."""
+        sums = self.parts * rows * cols * self.depth
+        rescaled = 2 * self.lanes + rows * cols * self.lanes // self.engine.lanes
+        pace = self.blocks * max(sums, self.parts * self.step_words, rescaled) / (rows * cols * self.out_words)
+        room = _ROOM * pace + _SUMS * self.depth * self.parts * max(0.0, 1 - rescaled / sums)
+        held = (1 if cols == self.layer.cols.out else rows) * max(0.0, memory.latency - room)
+        word = WORD_BYTES / memory.bytes_per_cycle
+        ahead = max(1.0, _UNDER_WAY - memory.latency / (_TURN * word))  # turns of a long burst before each of ours
+        for bursts, words in reads if memory.contended else ():
+            count = min(words / max(1, bursts), _FETCHED)
+            ours = max(0.0, count - _TURN * _UNDER_WAY) / ahead  # words meanwhile
+            held += bursts * max(0.0, (count + ours) * word - ours * pace - room)
+        return ceil(held)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
     """Cycles for which a tile keeps each part of the engine busy, for `times` tiles. `without_features`: of all but the
-    next tile's features; `moved`: words, for which the memory needs `shared` cycles."""
+    next tile's features; `alone`: of features while nothing else runs; `moved`: words, for which the memory
+    needs `shared` cycles."""
 
     times: int
     compute: int
     without_features: int
     weights: int
     features: int
+    alone: int
     results: int
     moved: int
     shared: int
