@@ -62,6 +62,10 @@ def test_profiles_agree_with_their_parts(board: str) -> None:
         ({"clock_hz": 900e6}, "clock_mhz"),
         ({"settings": {"oscillator_mhz": 25, "clock_pin": "G2", "rx_pin": "M1"}}, "settings.tx_pin"),
         ({"settings": {"clock_pin": "G2", "rx_pin": "M1", "tx_pin": "L4"}}, "settings.oscillator_mhz"),
+        (
+            {"settings": {"oscillator_mhz": 25, "clock_pin": 'G2"; LOCATE', "rx_pin": "M1", "tx_pin": "L4"}},
+            "settings.clock_pin",
+        ),
     ],
 )
 def test_what_can_not_be_together_is_told(change: dict[str, Any], key: str) -> None:
@@ -109,6 +113,18 @@ def test_two_builds_are_equal_and_named_after_the_layers(program: Any, profile: 
     assert 'FREQUENCY PORT "clk_in" 25 MHZ;' in lpf
 
 
+def test_what_is_written_does_not_depend_on_the_tools_of_this_machine(
+    program: Any, profile: Path, network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = network
+    readme = program.artifact.files["sources/README.md"].decode()
+    for line in ("    yosys -q -p ", "    nextpnr-ecp5 -q ", "    ecppack ", "    openFPGALoader -b ulx3s design.bit"):
+        assert f"\n{line}" in readme
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    again = cuvil.compile(model, profile, example_inputs=torch.from_numpy(x[:1]), calibration=x, precision="int8")
+    assert again.artifact.files["sources/README.md"].decode() == readme
+
+
 def test_a_design_is_no_larger_than_its_line_needs(program: Any, network: Any, tmp_path: Path) -> None:
     """A line of 1 Mbaud moves a byte in 500 cycles of 50 MHz; asked for the core's sake, layers unroll."""
     model, x = network
@@ -135,6 +151,8 @@ def test_bits_are_those_of_the_processor(program: Any, network: Any, interface: 
     with cuvil.load(tmp_path / "design.cuvil", interface=interface) as device:
         np.testing.assert_array_equal(device(x), cpu(x))
         np.testing.assert_array_equal(device(x[:1]), cpu(x[:1]))
+        np.testing.assert_array_equal(device(x[::2]), cpu(x[::2]))
+        assert device(x[:0]).shape == (0, 3)
 
 
 def test_floats_are_refused_with_the_reason(profile: Path, network: Any) -> None:

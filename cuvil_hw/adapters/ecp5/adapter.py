@@ -11,7 +11,8 @@ from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.ecp5.device import INTERFACES
 from cuvil_hw.adapters.ecp5.fabric import ECP5, SHELL
 from cuvil_hw.adapters.ecp5.parts import contradictions
-from cuvil_hw.adapters.ecp5.project import AXIS_BITS, CHECKED, line_cycles, plan
+from cuvil_hw.adapters.ecp5.project import CHECKED, line_cycles, plan
+from cuvil_hw.adapters.ecp5.record import AXIS_BITS
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.contract.build import BuildPlan

@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from cuvil_hw.adapters.ecp5.record import BITSTREAM
 from cuvil_hw.contract.device import DeviceProgram
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound, pip_install
 
 if TYPE_CHECKING:
     from serial import Serial
 
-BITSTREAM = "design.bit"
 LINE_S = 0.2  # how long an answer may take; the board drops a request that stops for a quarter of that
 LOADING_S = 300.0
 

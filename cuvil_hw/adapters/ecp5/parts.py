@@ -14,6 +14,7 @@ from fractions import Fraction
 from cuvil_hw.errors import ProfileError
 from cuvil_hw.target.profile import Profile
 
+_BALL = re.compile(r"[A-Z]{1,2}[1-9][0-9]?")
 _NAME = re.compile(r"LFE5(UM5G|UM|U)-(12|25|45|85)F-([678])BG(256|285|381|554|756)[CI]?", re.IGNORECASE)
 # nextpnr's option for each device. A 12F is a 25F with another identity.
 _OPTIONS = {"U": "", "UM": "um-", "UM5G": "um5g-"}
@@ -85,6 +86,9 @@ def contradictions(profile: Profile) -> Iterable[tuple[str, str]]:
             yield f"resources.{axis}.limit", f"{limit:,.10g} where an ECP5-{part.size}F has {most:,}"
     oscillator = profile.setting("oscillator_mhz", 0.0) * 1e6
     pins = [key for key in PINS if profile.setting(key, "")]
+    for key in pins:
+        if not _BALL.fullmatch(pin := profile.setting(key, "")):
+            yield f"settings.{key}", f"{pin!r} is not a ball of a package, such as G2 or AA12"
     if oscillator and len(pins) != len(PINS):
         missing = next(key for key in PINS if key not in pins)
         yield f"settings.{missing}", "a board with an oscillator needs the pins of its clock and of its serial line"

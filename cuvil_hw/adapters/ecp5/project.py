@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import Template
 from typing import TYPE_CHECKING
 
 from cuvil_hw import data, dtypes
-from cuvil_hw.adapters.ecp5.parts import Divisors, Ecp5Part, divisors, required
-from cuvil_hw.adapters.ecp5.record import Ecp5Record
+from cuvil_hw.adapters.ecp5.parts import PINS, Divisors, Ecp5Part, divisors, required
+from cuvil_hw.adapters.ecp5.record import AXIS_BITS, BITSTREAM, Ecp5Record
 from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.record import info_of
 from cuvil_hw.errors import pip_install
+from cuvil_hw.errors.quoting import markdown, shell
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.target.profile import Profile
@@ -26,13 +27,13 @@ from cuvil_hw.target.profile import Profile
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-AXIS_BITS = 32
 BAUD = 1_000_000
 SILENCE_S = 0.05  # a request that stops for so long is dropped by the board
 # Shares of the clock's period that logic between two registers may take: routing takes the rest. The second is for a
 # design that place and route found too slow with the first.
 LOGIC_SHARES = (0.5, 0.3)
-BITSTREAM, ROUTED, CHECKED = "design.bit", "routed.json", "checked.json"
+ROUTED, CHECKED = "routed.json", "checked.json"
+_WHEELS = "yowasp-"  # begins the names of programs that come as Python packages
 _REMEDY = f"install it ({pip_install('ecp5')})"
 
 
@@ -122,11 +123,9 @@ def _clock(pll: Divisors | None, given_hz: float, made_hz: float) -> str:
 def _constraints(profile: Profile, given_hz: float) -> str:
     """Lattice's preferences. Without pins, place and route chooses them."""
     lines = [f'FREQUENCY PORT "clk_in" {given_hz / 1e6:g} MHZ;']
-    for port in ("clk", "rx", "tx"):
-        pin = profile.setting(f"{port if port != 'clk' else 'clock'}_pin", "")
-        where = "clk_in" if port == "clk" else port
-        if pin:
-            lines += [f'LOCATE COMP "{where}" SITE "{pin}";', f'IOBUF PORT "{where}" IO_TYPE=LVCMOS33;']
+    for key, port in zip(PINS, ("clk_in", "rx", "tx"), strict=True):
+        if pin := profile.setting(key, ""):
+            lines += [f'LOCATE COMP "{port}" SITE "{pin}";', f'IOBUF PORT "{port}" IO_TYPE=LVCMOS33;']
     return "\n".join([*lines, ""])
 
 
@@ -150,22 +149,20 @@ def _commands(name: str, part: Ecp5Part, profile: Profile, optional: bool) -> It
 
 def _found(program: str) -> str:
     """The native program where there is one, else the one of the Python package."""
-    return program if shutil.which(program) is not None else f"yowasp-{program}"
+    return program if shutil.which(program) is not None else f"{_WHEELS}{program}"
 
 
-def _readme(name: str, profile: Profile, commands: tuple[Command, ...]) -> bytes:
-    lines = (["python3" if word == sys.executable else _quoted(word) for word in c.argv] for c in commands)
-    from_shell = "\n".join("    " + " ".join(line) for line in lines)
-    loader = profile.setting("loader", "")
-    load = f"\n## Load\n\n    openFPGALoader -b {loader} {BITSTREAM}\n" if loader else ""
+def _readme(name: str, profile: Profile, commands: Sequence[Command]) -> bytes:
+    """Names programs as they are called natively: what is written doesn't depend on this machine's."""
+    lines = []
+    for command in commands:
+        program = "python3" if command.argv[0] == sys.executable else command.argv[0].removeprefix(_WHEELS)
+        lines.append("    " + " ".join(map(shell, (program, *command.argv[1:]))))
+    if loader := profile.setting("loader", ""):
+        lines += ["", "## Load", "", f"    openFPGALoader -b {shell(loader)} {BITSTREAM}"]
     text = (
-        f"# {name} for {profile.name}\n\n`rtl/{name}_top.sv` is the design with AXI4-Stream ports, "
-        f"`rtl/{name}_serial.sv` "
-        f"the design behind a serial line, `rtl/{name}_board.sv` the top of the bitstream, `{name}.lpf` its pins.\n\n"
-        f"## Build\n\n    {from_shell}\n{load}"
+        f"# {name} for {markdown(profile.name)}\n\n`rtl/{name}_top.sv` is the design with AXI4-Stream ports, "
+        f"`rtl/{name}_serial.sv` the design behind a serial line, `rtl/{name}_board.sv` the top of the bitstream, "
+        f"`{name}.lpf` its pins.\n\n## Build\n\n"
     )
-    return text.encode()
-
-
-def _quoted(text: str) -> str:
-    return text if text.replace("-", "").replace("/", "").replace(".", "").replace("_", "").isalnum() else f"'{text}'"
+    return (text + "\n".join([*lines, ""])).encode()

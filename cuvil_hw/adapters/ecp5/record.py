@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from cuvil_hw.adapters.streaming.project.record import DesignRecord
 
+AXIS_BITS = 32  # of a word of the design's ports
+BITSTREAM = "design.bit"
 FASTEST_BAUD = 12_000_000  # of the USB serial chips on these boards
 
 
