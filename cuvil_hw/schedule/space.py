@@ -59,7 +59,7 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Proposals:
     """Everything that the solver may know of a program. `overhead`: use per axis, and `paced`: cycles, that are
-    there whatever is picked;    `surroundings`: called when nothing fits."""
+    there whatever is picked; `surroundings`: called when nothing fits."""
 
     kernels: tuple[KernelChoices, ...]
     objective: Objective

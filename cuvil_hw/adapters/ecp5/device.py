@@ -13,9 +13,9 @@ import numpy as np
 from cuvil_hw import data
 from cuvil_hw.adapters.ecp5 import hw
 from cuvil_hw.adapters.ecp5.link import Line, SerialLink
-from cuvil_hw.adapters.ecp5.record import Ecp5Record
+from cuvil_hw.adapters.ecp5.record import AXIS_BITS, Ecp5Record
 from cuvil_hw.adapters.ecp5.simulated import SimulatedLine, line_module
-from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, room_for, take_words, unpacked, words_of
 from cuvil_hw.adapters.streaming.verilated import build
 from cuvil_hw.adapters.streaming.verilated.device import RtlSimulator
 from cuvil_hw.adapters.streaming.verilated.model import Model
@@ -27,7 +27,7 @@ from cuvil_hw.runtime.forks import Turn
 from cuvil_hw.runtime.null import NullDevice
 
 INTERFACES = ("rtl", "rtl-serial", "hw", "null")
-WORD = 4  # bytes of a word of the design's ports
+WORD = AXIS_BITS // 8
 
 
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
@@ -60,13 +60,13 @@ class SerialSimulator:
 
     def load(self, program: DeviceProgram) -> LoadedSerial:
         """Compile (once per content, then from the cache) and load. Raises ToolNotFound, BuildFailed, CuvilError."""
-        record, (_, module) = record_of(program), read(program)
+        record, (_, module) = records.read(Ecp5Record, program), read(program)
         bench = (data.folder("sim") / "rtl" / "cuvil_line.sv").read_bytes()
         files = {n: text for n, text in module.files.items() if n != f"{record.project}_board.sv"}
         board = line_module({**files, "cuvil_line.sv": bench}, f"{record.project}_serial")
         model = Model(build.build(board), program.name, program.folder / FOLDER)
         line = SimulatedLine(model)
-        return LoadedSerial(line, program, lambda _: line.clock / self._clock_hz, model.close)
+        return LoadedSerial(line, program, record, lambda: line.clock / self._clock_hz, model.close)
 
 
 class SerialBoard:
@@ -90,28 +90,28 @@ class SerialBoard:
     def load(self, program: DeviceProgram) -> LoadedSerial:
         """Load the bitstream and open the line. Raises ToolNotFound, DeviceError, and CuvilError for a program without
         a bitstream."""
-        record = record_of(program)
+        record = records.read(Ecp5Record, program)
         hw.load_bitstream(program, self._settings)
         line = hw.open_line(self._settings, record.baud)
-        return LoadedSerial(line, program, lambda started: time.monotonic() - started, line.close)
-
-
-def record_of(program: DeviceProgram) -> Ecp5Record:
-    return records.read(Ecp5Record, program)
+        return LoadedSerial(line, program, record, time.monotonic, line.close)
 
 
 class LoadedSerial:
-    """A design behind a line. Runs of several threads take turns. `clock`: seconds since a moment that `time.monotonic`
-    gave."""
+    """A design behind a line. Runs of several threads take turns. `clock`: seconds since some moment."""
 
     def __init__(
-        self, line: Line, program: DeviceProgram, clock: Callable[[float], float], close: Callable[[], None]
+        self,
+        line: Line,
+        program: DeviceProgram,
+        record: Ecp5Record,
+        clock: Callable[[], float],
+        close: Callable[[], None],
     ) -> None:
         self._program, self._clock, self._close = program, clock, close
         self._link = SerialLink(line, program.name)
         self._turn = Turn()
         self._closed = False
-        wanted, found = bytes.fromhex(record_of(program).identity), self._reset()
+        wanted, found = bytes.fromhex(record.identity), self._reset()
         if found != wanted:
             self.close()
             raise DeviceError(
@@ -129,20 +129,18 @@ class LoadedSerial:
         with self._turn.lock:
             if self._closed:
                 raise DeviceError(f"{self._program.name}: is closed; load it again")
-            started = time.monotonic()
-            before = self._clock(started)
+            before = self._clock()
             packed, room = packed_for(self._program, inputs)
-            sizes = [len(a) * -(-(a.nbytes // len(a)) // WORD) * WORD for a in room]
+            given, sizes = [words_of(a, WORD).tobytes() for a in packed], [room_for(a, WORD).nbytes for a in room]
             try:
-                found = self._link.transfer([_words(a) for a in packed], sizes)
+                found = self._link.transfer(given, sizes)
             except DeviceError:
                 with suppress(DeviceError):
                     self._link.reset()  # nothing of this run may come out of the next
                 raise
-            for data_, result in zip(found, room, strict=True):
-                words = np.frombuffer(data_, np.uint8).reshape(len(result), -1)
-                result.reshape(len(result), -1).view(np.uint8)[...] = words[:, : result.nbytes // len(result)]
-            return unpacked(self._program, room), self._clock(started) - before
+            for words, result in zip(found, room, strict=True):
+                take_words(np.frombuffer(words, np.uint8), result)
+            return unpacked(self._program, room), self._clock() - before
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         return {}
@@ -151,9 +149,3 @@ class LoadedSerial:
         if not self._closed:
             self._closed = True
             self._close()
-
-
-def _words(array: Array) -> bytes:
-    """Samples as whole words, the last one of each filled up with zeros."""
-    raw = array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(len(array), -1).view(np.uint8)
-    return np.pad(raw, ((0, 0), (0, -raw.shape[1] % WORD))).tobytes()

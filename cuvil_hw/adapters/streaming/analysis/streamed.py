@@ -38,6 +38,28 @@ def unpacked(program: DeviceProgram, outputs: Sequence[Array]) -> list[Array]:
     return [crossing(a, [int(d) for d in np.argsort(way)]) for a, way in zip(outputs, ways, strict=True)]
 
 
+def words_of(samples: Array, size: int) -> Array:
+    """Samples (N, ...) that cross, as words of `size` bytes (N, words, size): little endian, each sample begins a word,
+    its last one is filled up with zeros."""
+    raw = samples.astype(samples.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(len(samples), -1)
+    short = -raw.shape[1] % size
+    return np.ascontiguousarray(np.pad(raw, ((0, 0), (0, short)))).reshape(len(samples), -1, size)
+
+
+def room_for(samples: Array, size: int) -> Array:
+    """Zeros in the shape of `words_of`."""
+    return np.zeros((len(samples), -(-sample_bytes(samples) // size), size), np.uint8)
+
+
+def take_words(words: Array, samples: Array) -> None:
+    """Writes words, as `words_of` makes them, into `samples`."""
+    samples.reshape(len(samples), -1).view(np.uint8)[...] = words.reshape(len(samples), -1)[:, : sample_bytes(samples)]
+
+
+def sample_bytes(samples: Array) -> int:
+    return samples.nbytes // len(samples)
+
+
 def _orders(program: DeviceProgram, ends: str) -> list[tuple[int, ...]]:
     """Of the ports, as the record of the design says."""
     return [tuple(port["order"]) for port in program.info[ends]]

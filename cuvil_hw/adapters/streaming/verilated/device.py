@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, room_for, take_words, unpacked, words_of
 from cuvil_hw.adapters.streaming.verilated import build
 from cuvil_hw.adapters.streaming.verilated.model import Model
 from cuvil_hw.adapters.streaming.verilated.record import FOLDER, RtlRecord, read
@@ -83,13 +83,11 @@ class LoadedRtl:
         samples = len(inputs[0])
         packed, results = packed_for(self._program, inputs)
         size = self._record.axis_bits // 8
-        given = [_words(a, size) for a in packed]
-        taken = [np.zeros((samples, -(-_bytes(a) // size), size), np.uint8) for a in results]
+        given, taken = [words_of(a, size) for a in packed], [room_for(a, size) for a in results]
         self._model.restart(seed, stalls)
         cycles = self._model.run(given, taken, samples, self._record.packets)
         for words, result in zip(taken, results, strict=True):
-            raw = words.reshape(samples, -1)[:, : _bytes(result)]
-            result.reshape(samples, -1).view(np.uint8)[...] = raw
+            take_words(words, result)
         return unpacked(self._program, results), cycles
 
     def timing(self, depths: Mapping[str, int]) -> Timing:
@@ -138,15 +136,3 @@ def _cut(raw: Raw, samples: int) -> Raw:
         kind: [{k: v[:samples] if k in rows else v for k, v in item.items()} for item in items]
         for kind, items in raw.items()
     }
-
-
-def _bytes(array: Array) -> int:
-    """Of one sample."""
-    return array.nbytes // len(array)
-
-
-def _words(array: Array, size: int) -> Array:
-    """Samples as words of `size` bytes (N, words, size), the last one filled up with zeros."""
-    raw = array.astype(array.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(len(array), -1)
-    short = -raw.shape[1] % size
-    return np.ascontiguousarray(np.pad(raw, ((0, 0), (0, short)))).reshape(len(array), -1, size)
