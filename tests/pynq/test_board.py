@@ -300,7 +300,7 @@ def test_a_slow_process_is_no_stall(board: SimulatedBoard, kws: Case, monkeypatc
     register(board, kws.artifact)
     board.faults.looks = 1
     ahead = iter(range(0, 10_000, 5))  # every look at the clock is five seconds after the one before
-    monkeypatch.setattr("cuvil_hw.adapters.zynq.hw.monotonic", lambda: float(next(ahead)))
+    monkeypatch.setattr("cuvil_hw.adapters.zynq.on_fabric.monotonic", lambda: float(next(ahead)))
     with cuvil.load(kws.path, "hw") as executable:
         assert same(results(executable, kws.inputs), kws.expected)
 

@@ -17,7 +17,7 @@ import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic, perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,14 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.temporal.record import is_temporal
 from cuvil_hw.adapters.zynq import hwh, overlay
 from cuvil_hw.adapters.zynq.hwh import Channel, Wiring
-from cuvil_hw.adapters.zynq.overlay import BOARD, FABRIC
-from cuvil_hw.adapters.zynq.ports import folder_digest, stream_ports
+from cuvil_hw.adapters.zynq.on_fabric import SLACK, OnFabric
+from cuvil_hw.adapters.zynq.overlay import BOARD
+from cuvil_hw.adapters.zynq.ports import stream_ports
 from cuvil_hw.adapters.zynq.record import ZynqRecord
 from cuvil_hw.adapters.zynq.temporal_hw import LoadedTemporal
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import read
 from cuvil_hw.errors import DeviceError, ToolNotFound
-from cuvil_hw.runtime.scratch import Scratch
 
 # Registers of one AXI DMA channel, from its own base, and bits of its status (PG021, direct register mode).
 MM2S, S2MM = 0x00, 0x30
@@ -52,11 +52,7 @@ STALL_S = 1.0
 _CHUNK_BYTES = 1 << 20
 _CHUNK_SAMPLES = 8192
 _CHUNK_S = 0.1
-_SLACK = 4.0
 _MOST_S = 60.0  # whatever an artifact says of itself
-# Slow designs: after this long, let other threads run between two looks at the DMAs.
-_PATIENCE_S = 2e-3
-_NAP_S = 1e-4
 # Smaller buffers of some pynq versions lie beyond the reach of a 32-bit DMA on 64-bit boards.
 _LEAST_BYTES = 8192
 
@@ -175,51 +171,31 @@ def decoded(status: int) -> str:
     return f"{status:#010x} ({', '.join(said)})"
 
 
-class LoadedBitstream:
-    """One design on the fabric. Runs of several threads take turns; so do several designs, each programmed when it
-    finds another one there."""
+class LoadedBitstream(OnFabric[Wiring]):
+    """A design with AXI4-Stream ports behind DMAs."""
 
     def __init__(self, pynq: Any, program: DeviceProgram, part: str, clock_hz: float, stall_s: float) -> None:
-        self._pynq, self._name, self._part, self._clock_hz = pynq, program.name, part, clock_hz
-        self._stall_s = stall_s
         read(ZynqRecord, program)
+        super().__init__(pynq, program, part, clock_hz, stall_s)
         self._ports = stream_ports(program.info)
         self._packets = program.info.get("packets") is True
         self._sample_s = float(program.info.get("cycles", 0)) / clock_hz if clock_hz > 0 else 0.0
-        self._design = folder_digest(program.folder, program.info)
-        self._folder = Scratch("cuvil-bit-")
-        self._overlay: Any = None
         self._lanes: tuple[list[_Lane], list[_Lane]] = ([], [])
         self._chunk = 0
-        self._closed = False
-        try:
-            with FABRIC:
-                self._program()
-        except BaseException:
-            self.close()
-            raise
+        self._begin()
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         outputs = [np.empty((len(inputs[0]), *p.shape), dtypes.to_numpy(p.dtype)) for p in self._ports[1]]
         seconds = 0.0
-        BOARD.enter()
-        with FABRIC:
-            if self._closed:
-                raise DeviceError(f"{self._name}: is closed; load it again with cuvil.load")
-            if self._overlay is None or not self._overlay.is_loaded():
-                self._program()
-            try:
-                for first in range(0, len(inputs[0]), self._chunk):
-                    end = min(first + self._chunk, len(inputs[0]))
-                    try:
-                        seconds += self._batch([a[first:end] for a in inputs], [a[first:end] for a in outputs])
-                    except _Stalled as e:
-                        found = self._alone([a[first : first + 1] for a in inputs]) if end - first > 1 else ""
-                        where = f"{self._name}: in samples {first} to {end - 1} of {len(inputs[0])}: "
-                        raise DeviceError(f"{where}{e}{found}") from None
-            except BaseException:
-                self._overlay = None  # what the fabric holds now is unknown: program it before the next run
-                raise
+        with self._running():
+            for first in range(0, len(inputs[0]), self._chunk):
+                end = min(first + self._chunk, len(inputs[0]))
+                try:
+                    seconds += self._batch([a[first:end] for a in inputs], [a[first:end] for a in outputs])
+                except _Stalled as e:
+                    found = self._alone([a[first : first + 1] for a in inputs]) if end - first > 1 else ""
+                    where = f"{self._name}: in samples {first} to {end - 1} of {len(inputs[0])}: "
+                    raise DeviceError(f"{where}{e}{found}") from None
         return outputs, seconds
 
     def _batch(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> float:
@@ -240,19 +216,15 @@ class LoadedBitstream:
         # Receiving first: it must be ready before the first sample comes out.
         for lane in (*outs, *ins):
             lane.start(samples)
-        limit = self._stall_s + min(_SLACK * samples * self._sample_s, _MOST_S)
-        start, late = monotonic(), False
-        while waiting := [lane for lane in (*outs, *ins) if not lane.done]:
-            for lane in waiting:
+        limit = self._stall_s + min(SLACK * samples * self._sample_s, _MOST_S)
+        self._await(self._all_done, limit, lambda: self._stalled(limit))
+
+    def _all_done(self) -> bool:
+        ins, outs = self._lanes
+        for lane in (*outs, *ins):
+            if not lane.done:
                 lane.look()
-            since = monotonic() - start
-            if since > limit and not all(lane.done for lane in waiting):
-                # One more look: this process itself may have been away for that long.
-                if late:
-                    raise self._stalled(limit)
-                late = True
-            elif since > _PATIENCE_S:
-                sleep(_NAP_S)
+        return all(lane.done for lane in (*outs, *ins))
 
     def _stalled(self, limit: float) -> _Stalled:
         ins, outs = self._lanes
@@ -272,7 +244,7 @@ class LoadedBitstream:
     def _alone(self, inputs: Sequence[Array]) -> str:
         """After a stall: what a single sample does, which waits for nothing behind it."""
         try:
-            self._program()
+            self._put()
             self._batch(inputs, [np.empty((1, *p.shape), dtypes.to_numpy(p.dtype)) for p in self._ports[1]])
         except DeviceError as e:
             return f"\nThe first of them alone, after programming again: {e}"
@@ -281,19 +253,15 @@ class LoadedBitstream:
             "the design: check its FIFO depths, and the block design"
         )
 
-    def _program(self) -> None:
-        """Put the verified bitstream on the fabric and connect its channels."""
-        found = overlay.registered(self._name, self._design, self._part)
-        wiring = hwh.wire(hwh.read(found.hwh), *self._ports, self._part)
-        self._overlay = None
-        made = overlay.programmed(self._pynq, self._name, found, self._folder.path, self._clock_hz)
-        overlay.set_clock(self._pynq, self._name, wiring.clock, self._clock_hz)
-        self._lanes = self._connect(made, wiring)
+    def _wired(self, hardware: hwh.Hardware) -> Wiring:
+        return hwh.wire(hardware, *self._ports, self._part)
+
+    def _connect(self, made: Any, wiring: Wiring) -> None:
+        self._lanes = self._lanes_of(made, wiring)
         if wiring.started_by_register:
             functools.reduce(getattr, wiring.core.split("/"), made).write(0, START_AND_RESTART)
-        self._overlay = made
 
-    def _connect(self, made: Any, wiring: Wiring) -> tuple[list[_Lane], list[_Lane]]:
+    def _lanes_of(self, made: Any, wiring: Wiring) -> tuple[list[_Lane], list[_Lane]]:
         channels = (*wiring.inputs, *wiring.outputs)
         old = {lane.channel.port.name: lane for lanes in self._lanes for lane in lanes}
         self._chunk = self._most_samples(channels)
@@ -336,11 +304,5 @@ class LoadedBitstream:
         buffer.flush()  # else these zeros could leave the cache later, over what a DMA has written
         return buffer
 
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        return {}
-
-    def close(self) -> None:
-        """Free buffers and files. The fabric keeps its configuration."""
-        with FABRIC:
-            self._closed, self._overlay, self._lanes = True, None, ([], [])
-            self._folder.remove()
+    def _release(self) -> None:
+        self._lanes = ([], [])

@@ -7,8 +7,8 @@ and its outputs are read. Every address register gets the buffer's physical addr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from time import monotonic, perf_counter, sleep
+from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,60 +17,38 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.temporal.image import placed, room_bytes, taken
 from cuvil_hw.adapters.temporal.record import TemporalRecord
 from cuvil_hw.adapters.zynq import hwh, overlay
-from cuvil_hw.adapters.zynq.overlay import BOARD, FABRIC
-from cuvil_hw.adapters.zynq.ports import folder_digest
+from cuvil_hw.adapters.zynq.on_fabric import SLACK, OnFabric
 from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import read
 from cuvil_hw.errors import ArtifactError, DeviceError
-from cuvil_hw.runtime.scratch import Scratch
 
 # CTRL of an HLS core (UG1399).
 CONTROL, START, DONE, IDLE = 0, 1, 2, 4
-_SLACK, _NAP_S, _PATIENCE_S = 4.0, 1e-4, 2e-3
 
 
-class LoadedTemporal:
-    """One design on the fabric. Runs of several threads take turns; so do several designs, each programmed when it
-    finds another one there."""
+class LoadedTemporal(OnFabric[hwh.MasterWiring]):
+    """A design that moves its own data."""
 
     def __init__(self, pynq: Any, program: DeviceProgram, part: str, clock_hz: float, stall_s: float) -> None:
         """Raises ArtifactError, DeviceError."""
-        self._pynq, self._program, self._name, self._part = pynq, program, program.name, part
-        self._clock_hz, self._stall_s = clock_hz, stall_s
         self._record = read(TemporalRecord, program)
         try:
             self._image = self._record.image(program)
         except ValueError as e:
             raise ArtifactError(f"{program.name}: {e}; compile the model again") from e
-        self._design = folder_digest(program.folder, program.info)
-        self._folder = Scratch("cuvil-bit-")
-        self._overlay: Any = None
+        super().__init__(pynq, program, part, clock_hz, stall_s)
+        self._program = program
         self._core: Any = None
         self._buffer: Any = None
-        self._closed = False
-        try:
-            with FABRIC:
-                self._start()
-        except BaseException:
-            self.close()
-            raise
+        self._begin()
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         count = len(inputs[0]) if inputs else 1
         outputs = [np.empty((count, *p.shape), dtypes.to_numpy(p.dtype)) for p in self._program.outputs]
         seconds = 0.0
-        BOARD.enter()
-        with FABRIC:
-            if self._closed:
-                raise DeviceError(f"{self._name}: is closed; load it again with cuvil.load")
-            if self._overlay is None or not self._overlay.is_loaded():
-                self._start()
-            try:
-                for n in range(count):
-                    seconds += self._one([a[n] for a in inputs], [a[n] for a in outputs], n)
-            except BaseException:
-                self._overlay = None  # what the core still writes is unknown: program the fabric before the next run
-                raise
+        with self._running():
+            for n in range(count):
+                seconds += self._one([a[n] for a in inputs], [a[n] for a in outputs], n)
         return outputs, seconds
 
     def _one(self, sample: Sequence[Array], results: Sequence[Array], number: int) -> float:
@@ -90,27 +68,22 @@ class LoadedTemporal:
         return seconds
 
     def _wait(self, number: int) -> None:
-        limit = self._stall_s + (_SLACK * self._record.cycles / self._clock_hz if self._clock_hz > 0 else 0.0)
-        start, late = monotonic(), False
-        while not (status := int(self._core.read(CONTROL))) & (DONE | IDLE):
-            since = monotonic() - start
-            if since > limit:
-                if late:  # one more look: this process itself may have been away for that long
-                    raise DeviceError(
-                        f"{self._name}: the core doesn't end sample {number} within {limit:.3g} s (control register "
-                        f"{status:#x}); are all its AXI masters connected to memory?"
-                    )
-                late = True
-            elif since > _PATIENCE_S:
-                sleep(_NAP_S)
+        limit = self._stall_s + (SLACK * self._record.cycles / self._clock_hz if self._clock_hz > 0 else 0.0)
+        self._await(lambda: bool(self._status() & (DONE | IDLE)), limit, lambda: self._stalled(number, limit))
 
-    def _start(self) -> None:
-        """Put the verified bitstream on the fabric, and the image into memory."""
-        found = overlay.registered(self._name, self._design, self._part)
-        wiring = hwh.wire_masters(hwh.read(found.hwh), self._record.masters, self._part)
-        self._overlay = None
-        made = overlay.programmed(self._pynq, self._name, found, self._folder.path, self._clock_hz)
-        overlay.set_clock(self._pynq, self._name, wiring.clock, self._clock_hz)
+    def _status(self) -> int:
+        return int(self._core.read(CONTROL))
+
+    def _stalled(self, number: int, limit: float) -> DeviceError:
+        return DeviceError(
+            f"{self._name}: the core doesn't end sample {number} within {limit:.3g} s (control register "
+            f"{self._status():#x}); are all its AXI masters connected to memory?"
+        )
+
+    def _wired(self, hardware: hwh.Hardware) -> hwh.MasterWiring:
+        return hwh.wire_masters(hardware, self._record.masters, self._part)
+
+    def _connect(self, made: Any, wiring: hwh.MasterWiring) -> None:
         self._core = overlay.driver(made, wiring.core, wiring.base)
         if self._buffer is None:
             self._buffer = self._allocated(wiring)
@@ -120,7 +93,6 @@ class LoadedTemporal:
         for words in wiring.addresses.values():
             for n, offset in enumerate(words):
                 self._core.write(offset, address >> 32 * n & 0xFFFF_FFFF)
-        self._overlay = made
 
     def _allocated(self, wiring: hwh.MasterWiring) -> Any:
         size = self._record.memory_bytes
@@ -136,11 +108,5 @@ class LoadedTemporal:
             )
         return buffer
 
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        return {}
-
-    def close(self) -> None:
-        """Free the buffer and files. The fabric keeps its configuration."""
-        with FABRIC:
-            self._closed, self._overlay, self._core, self._buffer = True, None, None, None
-            self._folder.remove()
+    def _release(self) -> None:
+        self._core, self._buffer = None, None
