@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors.quoting import visible
 from cuvil_hw.ir.hardware import Block, RegisterOp, width_of
 from cuvil_hw.render.verilog.keywords import KEYWORDS
 
@@ -50,7 +51,7 @@ class _Text:
             if not isinstance(op, hw.ConstantOp | comb.ExtractOp | hw.OutputOp) and not self._inside(op):
                 for n, result in enumerate(op.results):
                     self.names[result] = self._name(op, n)
-        lines = [*(f"// {line}".rstrip() for line in comment.splitlines()), *self._head()]
+        lines = [*(f"// {visible(line)}".rstrip() for line in comment.splitlines()), *self._head()]
         declared = [r for op in ops for r in op.results if r in self.names]
         lines += [f"  logic {_range(r.type)}{self.names[r]};" for r in declared]
         lines += [f"  assign {self.names[op.results[0]]} = {self._value(op)};" for op in ops if self._assigned(op)]
@@ -78,10 +79,14 @@ class _Text:
         else:
             hint = op.attributes.get("sv.namehint")
             wanted = hint.data if isinstance(hint, StringAttr) else f"w{len(self.names)}"
+        return self._free(wanted, "v")
+
+    def _free(self, wanted: str, kind: str) -> str:
+        """A name that nothing has yet. `kind`: a letter before the number that tells it from others."""
         free, more = wanted, 1
         while free in self.taken:
             more += 1
-            free = f"{wanted}_v{more}"
+            free = f"{wanted}_{kind}{more}"
         self.taken.add(free)
         return free
 
@@ -189,24 +194,16 @@ class _Text:
             given = ", ".join(
                 f".{key}({value})" if isinstance(value, int) else f'.{key}("{value}")' for key, value in op.parameters()
             )
-            yield f"  {op.MODULE} #({given}) {self._instance_name(op.instance_name)} ("
+            yield f"  {op.MODULE} #({given}) {self._free(op.instance_name, 'u')} ("
             ports = list(op.ports())
         elif isinstance(op, hw.InstanceOp):
-            yield f"  {op.module_name.root_reference.data} {self._instance_name(op.instance_name.data)} ("
+            yield f"  {op.module_name.root_reference.data} {self._free(op.instance_name.data, 'u')} ("
             names = [n.data for n in (*op.arg_names, *op.result_names)]
             ports = list(zip(names, (*op.operands, *op.results), strict=True))
         else:
             return
         yield ",\n".join(f"    .{name}({self.whole_of(value)})" for name, value in ports)
         yield "  );"
-
-    def _instance_name(self, wanted: str) -> str:
-        free, more = wanted, 1
-        while free in self.taken:
-            more += 1
-            free = f"{wanted}_u{more}"
-        self.taken.add(free)
-        return free
 
 
 def _constant(op: hw.ConstantOp) -> str:
