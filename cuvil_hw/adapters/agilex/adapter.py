@@ -14,6 +14,7 @@ from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.target.profile import Profile
 
@@ -34,6 +35,11 @@ class AgilexAdapter(Streaming):
 
     def port_bits(self, profile: Profile) -> int:
         return MEMORY_BITS
+
+    def paced(self, graph: KernelGraph, profile: Profile) -> int:
+        """0: a port loads as many elements a cycle as its reader takes, and what the host's memory can give isn't in
+        the profile."""
+        return 0
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         return memory_ports(super().lower(design, profile))

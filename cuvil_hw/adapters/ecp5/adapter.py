@@ -63,7 +63,7 @@ class Ecp5Adapter(Streaming):
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         made = super().offer(graph, profile)
         use = {axis: made.overhead.get(axis, 0.0) + SHELL.get(axis, 0.0) for axis in self.axes}
-        return Offer(made.forms, use, line_cycles(graph, profile))
+        return Offer(made.forms, use, max(made.paced, line_cycles(graph, profile)))
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         return plan(module, design, profile)

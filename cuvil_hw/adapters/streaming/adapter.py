@@ -61,7 +61,12 @@ class Streaming(ABC):
         orders = stream_orders(graph)
         forms = [processes(kernel, fabric, graph.constants, orders) for kernel in graph.kernels]
         narrow = [f[0] for f in forms]
-        return Offer(forms, dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets))
+        overhead = dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets)
+        return Offer(forms, overhead, self.paced(graph, profile))
+
+    def paced(self, graph: KernelGraph, profile: Profile) -> int:
+        """Cycles in which the ports move a sample: layers that are faster would only wait for them."""
+        return dataflow.port_cycles(graph, self.port_bits(profile))
 
     def lower(self, design: Design, profile: Profile) -> ModuleOp:
         return dataflow.lower(design.graph, design.forms(Process), self.port_bits(profile), self.packets)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
-from cuvil_hw.adapters.base import Golden, SettingKind, Style
+from cuvil_hw import dtypes
+from cuvil_hw.adapters.base import Golden, Offer, SettingKind, Style
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.zynq.device import INTERFACES
@@ -16,8 +17,10 @@ from cuvil_hw.adapters.zynq.parts import contradictions
 from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.errors import ProfileError
 from cuvil_hw.runtime.host_work import HOSTS
 from cuvil_hw.schedule.design import Design
+from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.target.profile import Profile
 
@@ -47,6 +50,15 @@ class ZynqAdapter(Streaming):
 
     def port_bits(self, profile: Profile) -> int:
         return stream_bits(profile)
+
+    def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
+        bits = stream_bits(profile)
+        for port in (*graph.inputs, *graph.outputs):
+            dtype = graph.buffers[port].type.dtype
+            if 8 * dtypes.to_numpy(dtype).itemsize > bits:
+                problem = f"{bits} bits can't carry an element of port {port} ({dtype}); take a wider stream"
+                raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
+        return super().offer(graph, profile)
 
     def styles(self, profile: Profile) -> Sequence[Style]:
         """By the setting `style`; "auto": the faster of both."""

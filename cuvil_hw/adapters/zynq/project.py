@@ -24,7 +24,6 @@ from cuvil_hw.contract import canonical
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array
 from cuvil_hw.contract.record import info_of, seal
-from cuvil_hw.errors import ProfileError
 from cuvil_hw.errors.quoting import markdown, tcl
 from cuvil_hw.ir.level2 import AxisReadOp
 from cuvil_hw.render.c.cfamily import render_declarations, render_functions, render_tables
@@ -38,13 +37,8 @@ if TYPE_CHECKING:
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools. `cycles`: as in the
-    record. Raises ProfileError when the streams are too narrow."""
+    record."""
     name, top, bits = project_name(graph), top_name(graph), stream_bits(profile)
-    for port in (*graph.inputs, *graph.outputs):
-        kind = graph.buffers[port].type
-        if 8 * dtypes.to_numpy(kind.dtype).itemsize > bits:
-            problem = f"{bits} bits can't carry an element of port {port} ({kind.dtype}); take a wider stream"
-            raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
     module = _renamed(module, top)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
     orders = stream_orders(graph)

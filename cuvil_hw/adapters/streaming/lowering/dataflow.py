@@ -26,6 +26,7 @@ from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Args, Comment, Fifo, Name, Role, annotate
 from cuvil_hw.lower.emit import Tables
 from cuvil_hw.schedule.kernel import KernelGraph
+from cuvil_hw.types import TensorType
 
 MAX_LAYERS = 1024  # saturation counters of the simulator
 MOST_AHEAD = 64  # samples between input and output whose ends of packets are remembered
@@ -86,7 +87,7 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
         kind = graph.buffers[name].type
         out = net.stream(name, kind.dtype, max(wanted[name], default=1), kind.size)
         ends = (Link(f"{name}_ends", "bool", 1, 1),) if packets and name == graph.inputs[0] else ()
-        busy = max(out.words, _port_words(out, axis_bits))
+        busy = max(out.words, _port_words(kind, axis_bits))
         net.nodes.append(Node(f"read_{name}", (), (out, *ends), None, lambda _: np.zeros(0, np.int64), busy))
         _publish(net, name, out, len(wanted[name]))
         for flags in ends:
@@ -102,14 +103,19 @@ def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = 
     for name in graph.outputs:
         final = net.ready[name].pop()
         ends = (net.ready[f"{graph.inputs[0]}_ends"].pop(),) if net.flags else ()
-        busy = max(final.words, _port_words(final, axis_bits))
+        busy = max(final.words, _port_words(graph.buffers[name].type, axis_bits))
         net.nodes.append(Node(f"write_{name}", (final, *ends), (), None, lambda _: np.zeros(0, np.int64), busy))
     return net
 
 
-def _port_words(s: Link, axis_bits: int) -> int:
-    """Words of a port in which the elements of a stream cross, each in its container."""
-    return -(-s.words * s.lanes * 8 * dtypes.to_numpy(s.dtype).itemsize // axis_bits)
+def _port_words(kind: TensorType, axis_bits: int) -> int:
+    """Words of a port in which the elements of a tensor cross, each in its container."""
+    return -(-kind.size * 8 * dtypes.to_numpy(kind.dtype).itemsize // axis_bits)
+
+
+def port_cycles(graph: KernelGraph, axis_bits: int) -> int:
+    """Cycles in which the slowest port moves the words of a sample, one a cycle."""
+    return max((_port_words(graph.buffers[n].type, axis_bits) for n in (*graph.inputs, *graph.outputs)), default=0)
 
 
 def _drain(net: Network, out: Link) -> None:
