@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, synth, targets, timing
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, sign, synth, targets, timing
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -35,6 +35,8 @@ Examples:
   cuvil timing model.cuvil
 
   cuvil synth model.cuvil
+
+  cuvil sign model.cuvil --key release.key --release 7
 
   cuvil doctor
 """
@@ -73,6 +75,9 @@ app.command("timing")(timing.show_timing)
 app.command("synth")(synth.synthesise)
 app.command("opt")(opt.run_passes)
 app.command("graph")(graph.draw)
+app.command("keygen")(sign.make_keys)
+app.command("sign")(sign.sign)
+app.command("verify")(sign.verify)
 app.command("doctor")(doctor.examine)
 app.add_typer(targets.app, name="targets")
 app.add_typer(bitstreams.app, name="bitstreams")

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array, show_table
+from cuvil_hw.cli.sign import MinRelease, SignedBy
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.report.file import write_bytes
@@ -52,6 +53,8 @@ def gate(
         ),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
+    signed_by: SignedBy = None,
+    min_release: MinRelease = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Test a compiled program against limits; for continuous integration. Exit code 1 when a check fails.
@@ -69,7 +72,7 @@ def gate(
         raise typer.BadParameter("nothing to test: give --min-accuracy, --expect, --min-throughput or --max-use")
     limits = parse_uses(max_use or ())
     check_outputs([junit], [program, labels, *(inputs or ()), *(expect or ())])
-    loaded = load(program, interface)
+    loaded = load(program, interface, trust=signed_by, min_release=min_release)
     try:
         if not isinstance(loaded, Executable):
             remedy = "test the program of one size, as cuvil.load(path).at(…) gives"

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array
+from cuvil_hw.cli.sign import MinRelease, SignedBy
 from cuvil_hw.contract.device import Port
 from cuvil_hw.report import words
 from cuvil_hw.runtime.inputs import bind
@@ -35,6 +36,8 @@ def run_program(
             show_default="the artifact's",
         ),
     ] = None,
+    signed_by: SignedBy = None,
+    min_release: MinRelease = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a compiled program on arrays in .npy files.
@@ -48,7 +51,7 @@ def run_program(
     given = [Path(part) for text in inputs or () for part in (text, text.partition("=")[2]) if part]
     check_outputs([output], [program, *given])
     args, named = _inputs(inputs or ())
-    with load(program, interface) as executable:
+    with load(program, interface, trust=signed_by, min_release=min_release) as executable:
         # Files are arrays of ports, whatever structure the model's own call has.
         given = bind([Port(p.name, (), p.dtype) for p in executable.inputs], args, named)
         result = executable.run(dict(zip((p.name for p in executable.inputs), given, strict=True)))

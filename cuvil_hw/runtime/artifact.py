@@ -12,10 +12,11 @@ It is a zip archive that any tool can list. So that equal content gives equal by
     programs/…       of open shapes, one for each size; of an accelerated model, one for each call (runtime/bundle.py)
     report.json      the compiler's report
 
-The archive's comment ends the file: "cuvil-artifact/1 sha256:" and 64 hex digits, the digest of every byte before
-them. A byte changed anywhere, a cut or an appended byte is therefore refused. The digest guards against damage, not
-against an author who means harm; what such a file could do is bounded: nothing is unpickled, nothing is compressed, no
-name leaves its folder, members must be exactly those that the manifest lists.
+The archive's comment ends the file (runtime/trailer.py): signatures if there are some, then the digest of every byte
+before it. A byte changed anywhere, a cut or an appended byte is therefore refused. The digest guards against damage,
+not against an author who means harm; signatures do (runtime/trust.py). What an unsigned file could do when it is read
+is bounded: nothing is unpickled, nothing is compressed, no name leaves its folder, members must be exactly those that
+the manifest lists.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import stat
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -41,7 +41,9 @@ from cuvil_hw.contract.build import check_paths, write_files
 from cuvil_hw.contract.device import Array
 from cuvil_hw.contract.files import replace
 from cuvil_hw.errors import ArtifactError, CuvilError
+from cuvil_hw.runtime import trailer
 from cuvil_hw.runtime.manifest import FORMAT, FORMAT_VERSION, Manifest, Member, from_json, to_json
+from cuvil_hw.runtime.trust import Key, check
 
 MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"
 WEIGHTS, WEIGHT_INDEX = "weights.bin", "weights.json"
@@ -51,8 +53,6 @@ MAX_BYTES = 16 << 30
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_MEMBERS = 50_000
 
-_TRAILER = re.compile(rb"cuvil-artifact/([0-9]{1,9}) sha256:([0-9a-f]{64})\Z")
-_HEX = 64
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3
@@ -110,9 +110,7 @@ def to_bytes(artifact: Artifact) -> bytes:
             info = zipfile.ZipInfo(name, _DATE)
             info.create_system, info.external_attr = _UNIX, _MODE
             archive.writestr(info, content[name])
-        archive.comment = f"{FORMAT} sha256:{'0' * _HEX}".encode()
-    body = memoryview(buffer.getbuffer())[:-_HEX]
-    return b"".join((body, _sha256(body).encode()))
+    return trailer.end(memoryview(buffer.getbuffer())[:-2], FORMAT)
 
 
 def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
@@ -133,13 +131,29 @@ def write(path: str | os.PathLike[str], artifact: Artifact) -> None:
         ) from e
 
 
-def read(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Artifact:
-    """The artifact in a file, every byte verified. Raises ArtifactError with the path, the member and what to do."""
+def read(
+    path: str | os.PathLike[str],
+    *,
+    trust: Iterable[Key] | Key | None = None,
+    min_release: int = 0,
+    max_bytes: int = MAX_BYTES,
+) -> Artifact:
+    """The artifact in a file, every byte verified. With `trust`, its signature is checked before anything of it is
+    parsed (`trust.check`). Raises ArtifactError with the path, the member and what to do."""
+    data = read_bytes(path, max_bytes=max_bytes)
+    if trust is not None:
+        check(data, trust, min_release, os.fspath(path))
+    elif min_release:
+        raise CuvilError("min_release is read from signatures: give trust, the public keys of those who may sign")
+    return from_bytes(data, os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> bytes:
+    """A file's bytes, unread. Raises ArtifactError for what can't be read, is no regular file or is too large."""
     try:
-        data = _read_file(path, max_bytes)
+        return _read_file(path, max_bytes)
     except OSError as e:
         raise ArtifactError(f"{os.fspath(path)}: could not be read: {e.strerror or e}; check the path") from e
-    return from_bytes(data, os.fspath(path))
 
 
 def from_bytes(data: bytes, origin: str = "artifact") -> Artifact:
@@ -215,21 +229,14 @@ def _read_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def _check_trailer(data: bytes, origin: str) -> None:
-    match = _TRAILER.search(data[-128:])
-    if match is None:
-        why = "not a Cuvil artifact, or its start is damaged"
-        if data.startswith(b"PK\x03\x04"):
-            why = "cut off, appended to, or another kind of zip archive"
-        raise ArtifactError(f"{origin}: does not end with an artifact's digest ({why}); copy it again or recompile")
-    if _sha256(memoryview(data)[:-_HEX]) != match[2].decode():
-        raise ArtifactError(f"{origin}: damaged, its SHA-256 does not match its content; copy it again or recompile")
-    if int(match[1]) > FORMAT_VERSION:
+    version = trailer.read(data, origin).format
+    if version > FORMAT_VERSION:
         raise ArtifactError(
-            f"{origin}: written by a newer Cuvil (format {int(match[1])}, this one reads {FORMAT_VERSION}); "
+            f"{origin}: written by a newer Cuvil (format {version}, this one reads {FORMAT_VERSION}); "
             "upgrade cuvil-hw, or compile with this version"
         )
-    if int(match[1]) < FORMAT_VERSION:
-        raise ArtifactError(f"{origin}: unknown format {int(match[1])}; recompile with this version")
+    if version < FORMAT_VERSION:
+        raise ArtifactError(f"{origin}: unknown format {version}; recompile with this version")
 
 
 def _unpack(archive: zipfile.ZipFile, file_bytes: int, origin: str) -> Artifact:
