@@ -14,7 +14,7 @@ from cuvil_hw.errors import DeviceError
 from cuvil_hw.runtime import dynamic
 from cuvil_hw.runtime.dynamic import DynamicExecutable
 from cuvil_hw.runtime.gate import Gate
-from tests.frontend.test_shapes_onnx import draw, model, node
+from tests.frontend.onnx.test_shapes_onnx import draw, model, node
 
 
 @pytest.mark.parametrize("enter", ["run", "at"])

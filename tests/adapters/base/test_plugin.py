@@ -19,7 +19,7 @@ from cuvil_hw.adapters.registry import load_adapter
 from cuvil_hw.contract import registry
 from cuvil_hw.target.profile import load_profile
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = ROOT / "tests" / "plugin"
 BOARD = PLUGIN / "boards" / "toy-1.yaml"
 

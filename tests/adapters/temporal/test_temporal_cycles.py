@@ -19,7 +19,7 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.report import timing as views
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.target.profile import load_profile
-from tests.adapters.test_temporal import ENGINES, layers
+from tests.adapters.temporal.test_temporal import ENGINES, layers
 from tests.support import fpga_runner, temporal_runner
 from tests.support.device_runner import planned, program_of
 

@@ -16,7 +16,7 @@ import cuvil
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import evaluate
-from tests.frontend.test_masked_experts import D, E, Function, routed
+from tests.frontend.torch_masks.test_masked_experts import D, E, Function, routed
 from tests.support.python_runner import agrees
 
 

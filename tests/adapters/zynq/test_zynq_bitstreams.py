@@ -16,7 +16,7 @@ import pytest
 from cuvil_hw import data
 from cuvil_hw.adapters.zynq import bitstreams, shell
 from cuvil_hw.errors import CuvilError, DeviceError
-from tests.adapters.test_zynq_hw import DESIGN, PART, PORTS, generated
+from tests.adapters.zynq.test_zynq_hw import DESIGN, PART, PORTS, generated
 
 
 def bit_file(content: bytes = b"data", part: str = "7z020clg400", user_id: str = f"0X{DESIGN[:8].upper()}") -> bytes:

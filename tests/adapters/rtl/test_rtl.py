@@ -22,7 +22,7 @@ from cuvil_hw.ir.legal import parse
 from cuvil_hw.ir.program import Builder, Program
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.types import TensorType
-from tests.adapters.test_fpga_fifo import residual
+from tests.adapters.streaming.timing.test_fpga_fifo import residual
 from tests.support import fpga_runner
 from tests.support.fpga_networks import network
 from tests.support.rtl_runner import modelled, simulated
@@ -91,7 +91,7 @@ def test_random_networks(seed: int) -> None:
 @pytest.mark.parametrize("interval", [1, 3])
 def test_steps_start_so_many_cycles_apart(interval: int) -> None:
     """Sums of eight numbers, two a step, from tests/ir/hardware."""
-    text = (Path(__file__).parents[1] / "ir" / "hardware" / "accumulate.mlir").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "ir" / "hardware" / "accumulate.mlir").read_text(encoding="utf-8")
     module = parse(text.replace("#cuvil.pipeline<1>", f"#cuvil.pipeline<{interval}>"))
     x = np.random.default_rng(0).integers(-128, 128, (40, 8)).astype(np.int8)
     with modelled(emit(module, {}, "model"), ["x"], ["y"], 32) as model:

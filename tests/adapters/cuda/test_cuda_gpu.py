@@ -20,7 +20,7 @@ from cuvil_hw.contract.device import Array, DeviceProgram, Port
 from cuvil_hw.errors import DeviceError
 from cuvil_hw.ir.program import Builder, evaluate
 from cuvil_hw.types import TensorType
-from tests.adapters.test_cuda import conv, draw
+from tests.adapters.cuda.test_cuda import conv, draw
 from tests.support.cuda_runner import form, graph_of, plan_of
 
 

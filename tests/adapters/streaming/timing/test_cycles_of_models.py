@@ -16,7 +16,7 @@ from cuvil_hw.adapters.zynq import cycles, simbuild
 from cuvil_hw.cli.main import main
 from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.executable import Executable
-from tests.adapters.test_fpga_fifo import residual
+from tests.adapters.streaming.timing.test_fpga_fifo import residual
 from tests.support import fpga_runner, programs
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("g++")]
@@ -67,7 +67,7 @@ def test_the_command(program: Executable, tmp_path: Path, capsys: pytest.Capture
     assert main(["timing", str(path), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["cycles"] == program.timing().cycles
-    section = (Path(__file__).parents[2] / "docs" / "cli.md").read_text().partition("## cuvil timing")[2]
+    section = (Path(__file__).parents[4] / "docs" / "cli.md").read_text().partition("## cuvil timing")[2]
     assert [key for key in data if f"`{key}`" not in section.partition("\n## ")[0]] == []
     name = next(s["name"] for s in data["streams"] if not s["name"].startswith("port "))
     assert main(["timing", str(path), "--depth", f"{name}=1", "--json"]) == 0

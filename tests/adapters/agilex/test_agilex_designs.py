@@ -40,7 +40,7 @@ from tests.support.device_runner import design_of
 from tests.support.fpga_runner import graph_of
 
 PROFILE = load_profile("agilex")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def program_of(model: Any, example: Any, calibration: Any, precision: str | None) -> Program:

@@ -14,7 +14,7 @@ import cuvil
 from cuvil_hw.errors import CuvilError, Unsupported
 from cuvil_hw.frontend.torch.export import load_torch
 from cuvil_hw.ir.program import evaluate
-from tests.frontend.test_masked_experts import Function
+from tests.frontend.torch_masks.test_masked_experts import Function
 from tests.support.dynamo_oracle import compiled
 from tests.support.python_runner import agrees
 

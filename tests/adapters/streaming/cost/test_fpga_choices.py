@@ -23,8 +23,8 @@ from cuvil_hw.dtypes import int_range, to_numpy
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.schedule.space import Candidate, Choice, Estimate
 from cuvil_hw.types import TensorType as T
-from tests.adapters.test_hls_headers import compiled as compiled_program
-from tests.adapters.test_hls_headers import fast_flags, output, xilinx_flags
+from tests.adapters.zynq.test_hls_headers import compiled as compiled_program
+from tests.adapters.zynq.test_hls_headers import fast_flags, output, xilinx_flags
 from tests.support import fpga_runner
 from tests.support.fpga_networks import network
 from tests.support.hls_count import Counted, count
