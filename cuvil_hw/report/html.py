@@ -41,9 +41,7 @@ def render(report: Mapping[str, Any], command: str = "") -> str:
         section("Cycles per layer", cycles_chart(report)),
         section("Layers", table(text.layers(report), slowest) + details("Schedules", text.schedules(report))),
         section("Who waits for whom", table(text.timing(report))) if report.get("timing") else "",
-        section("Synthesis", table(text.synthesis(report)) + listed(text.synthesis_remarks(report)))
-        if report.get("synthesis")
-        else "",
+        section("Synthesis", table(text.synthesis(report))) if report.get("synthesis") else "",
         section("Quantization", table(text.quantization(report))) if report.get("quantization") else "",
         section("Accuracy", table(text.accuracy(report))) if report["accuracy"] else "",
         section("Saturations", table(text.saturations(report))) if report["saturations"] else "",

@@ -108,7 +108,7 @@ def synthesis(report: Mapping[str, Any]) -> Table:
 
 def synthesis_remarks(report: Mapping[str, Any]) -> list[str]:
     found = report["synthesis"]
-    lines = [f"counted: {found['origin']}, layers kept apart, nothing placed or routed"]
+    lines = [f"synthesis: counted by {found['origin']}; layers kept apart, nothing placed or routed"]
     if found["unknown_cells"]:
         listed = ", ".join(f"{n} {cell}" for cell, n in sorted(found["unknown_cells"].items()))
         lines.append(f"cells without a known cost, left out: {listed}")
@@ -167,6 +167,8 @@ def closing(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"runs on the processor: {words.host(report)}")
     if words.state(report):
         lines.append(f"kept between calls: {words.state(report)}")
+    if report.get("synthesis"):
+        lines += synthesis_remarks(report)
     return [*lines, *(f"note: {note}" for note in report["notes"])]
 
 

@@ -27,7 +27,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from cuvil_hw.contract import canonical
+from cuvil_hw.contract import canonical, programs
 from cuvil_hw.contract.build import BuildPlan, write_files
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
 from cuvil_hw.version import VERSION
@@ -242,7 +242,7 @@ def _version_of(program: str, size: int, modified_ns: int) -> str:
 def _tool_digest(program: str) -> str:
     if "/" in program and not os.path.isabs(program):
         return ""  # made by the plan itself, so its files stand for it
-    found = shutil.which(program)
+    found = programs.find(program)
     if found is None:
         raise ToolNotFound(program, "build a cached product", f"install {program}")
     path = os.path.realpath(found)

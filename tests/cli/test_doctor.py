@@ -71,7 +71,7 @@ def test_doctor_where_nothing_is_installed(capsys: pytest.CaptureFixture[str], m
         raise CuvilError("the driver is missing; install it")
 
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor.programs, "find", lambda name: None)
     monkeypatch.setattr("cuvil_hw.contract.registry.open_device", refuse)
     code, out, _ = cuvil(capsys, "doctor", "--json")
     assert code == FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,45 +13,61 @@ from cuvil_hw.adapters.streaming.synthesis.yosys import Flow, synthesise
 from cuvil_hw.adapters.streaming.verilated.build import library_files
 from cuvil_hw.adapters.zynq.synthesis import CELLS
 from cuvil_hw.cli.main import main
+from cuvil_hw.contract import programs
 from cuvil_hw.errors import BuildFailed
 
 torch = pytest.importorskip("torch")
-XC7 = Flow("synth_xilinx -family xc7 -noiopad -noclkbuf", CELLS)
+XC7 = Flow("synth_xilinx -family xc7 -noiopad -noclkbuf -flatten", CELLS)
+
+
+ORIGINS = {"pynq-z2": "synth_xilinx -family xc7 -noiopad -noclkbuf -flatten", "ulx3s-85f": "synth_ecp5"}
+
+
+def compiled(target: str | Path, folder: Path) -> Path:
+    torch.manual_seed(0)
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).eval()
+    path = folder / "small.cuvil"
+    cuvil.compile(model, target, torch.tensor(x[:1]), calibration=x, precision="int8", name="small").save(path)
+    return path
 
 
 @pytest.fixture(scope="module")
 def design(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).eval()
-    path = tmp_path_factory.mktemp("synth") / "small.cuvil"
-    cuvil.compile(model, "pynq-z2", torch.tensor(x[:1]), calibration=x, precision="int8", name="small").save(path)
-    return path
+    return compiled("pynq-z2", tmp_path_factory.mktemp("synth"))
 
 
 @pytest.mark.needs("yosys", "ortools")
 @pytest.mark.must_run
-def test_every_layer_is_counted(design: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "small.html"
-    assert main(["synth", str(design), "--json", "--html", str(page)]) == 0
+@pytest.mark.parametrize("target", ORIGINS)
+def test_every_layer_is_counted(target: str, design: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if target != "pynq-z2":
+        later = tmp_path / "later.yaml"
+        later.write_text(f"schema: cuvil-profile/1\nname: later\nextends: {target}\nsettings: {{bitstream: later}}\n")
+        design = compiled(later, tmp_path)
+    kept, page = tmp_path / "counted.cuvil", tmp_path / "small.html"
+    assert main(["synth", str(design), "--json", "--html", str(page), "-o", str(kept)]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert main(["report", str(kept), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["synthesis"] == found
     assert found["origin"].startswith("yosys 0.")
-    assert found["origin"].endswith("synth_xilinx -family xc7 -noiopad -noclkbuf")
+    assert found["origin"].endswith(f" {ORIGINS[target]}")
     assert found["unknown_cells"] == {}
     layers = {row["layer"]: row["yosys"] for row in found["layers"]}
+    lut = found["axes"][0]
     report = cuvil.load(design, interface="null").report
     assert set(layers) == {layer["name"] for layer in report["layers"]} | {"ports, forks, converters"}
     for name, use in layers.items():
-        assert use["lut"] > 0, name
+        assert use[lut] > 0, name
         assert use["ff"] > 0, name
     for axis, used in found["total"]["yosys"].items():
         assert used == sum(use.get(axis, 0) for use in layers.values())
-    assert found["total"]["analytic"]["lut"] > 0
+    assert found["total"]["analytic"][lut] > 0
     assert "Synthesis" in page.read_text(encoding="utf-8")
 
 
 def test_without_yosys(design: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(programs, "find", lambda name: None)
     assert main(["synth", str(design)]) == 1
     error = capsys.readouterr().err
     assert "yosys" in error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
@@ -13,8 +13,10 @@ from cuvil_hw.adapters.ecp5.fabric import ECP5, SHELL
 from cuvil_hw.adapters.ecp5.parts import contradictions
 from cuvil_hw.adapters.ecp5.project import CHECKED, line_cycles, plan
 from cuvil_hw.adapters.ecp5.record import AXIS_BITS
+from cuvil_hw.adapters.ecp5.synthesis import FLOW
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
@@ -67,6 +69,9 @@ class Ecp5Adapter(Streaming):
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         return plan(module, design, profile)
+
+    def synthesis(self, profile: Mapping[str, Any]) -> Flow:
+        return FLOW
 
     def built(self, products: Mapping[str, bytes]) -> Sequence[str]:
         """What place and route found, for the report."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from cuvil_hw.adapters.ecp5.record import AXIS_BITS, BITSTREAM, Ecp5Record
 from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
+from cuvil_hw.contract import programs
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.record import info_of
 from cuvil_hw.errors import pip_install
@@ -33,7 +33,6 @@ SILENCE_S = 0.05  # a request that stops for so long is dropped by the board
 # design that place and route found too slow with the first.
 LOGIC_SHARES = (0.5, 0.3)
 ROUTED, CHECKED = "routed.json", "checked.json"
-_WHEELS = "yowasp-"  # begins the names of programs that come as Python packages
 _REMEDY = f"install it ({pip_install('ecp5')})"
 
 
@@ -149,14 +148,14 @@ def _commands(name: str, part: Ecp5Part, profile: Profile, optional: bool) -> It
 
 def _found(program: str) -> str:
     """The native program where there is one, else the one of the Python package."""
-    return program if shutil.which(program) is not None else f"{_WHEELS}{program}"
+    return program if programs.find(program) is not None else f"{programs.WHEELS}{program}"
 
 
 def _readme(name: str, profile: Profile, commands: Sequence[Command]) -> bytes:
     """Names programs as they are called natively: what is written doesn't depend on this machine's."""
     lines = []
     for command in commands:
-        program = "python3" if command.argv[0] == sys.executable else command.argv[0].removeprefix(_WHEELS)
+        program = "python3" if command.argv[0] == sys.executable else command.argv[0].removeprefix(programs.WHEELS)
         lines.append("    " + " ".join(map(shell, (program, *command.argv[1:]))))
     if loader := profile.setting("loader", ""):
         lines += ["", "## Load", "", f"    openFPGALoader -b {shell(loader)} {BITSTREAM}"]

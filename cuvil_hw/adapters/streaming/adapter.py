@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.streaming.analysis import cost
@@ -12,8 +12,10 @@ from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
+from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.adapters.streaming.timing.figures import time_design
 from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.errors import CuvilError
 from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
@@ -50,6 +52,11 @@ class Streaming(ABC):
     @abstractmethod
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """See the contract."""
+
+    def synthesis(self, profile: Mapping[str, Any]) -> Flow:
+        """How Yosys maps designs to the family of a profile, given as data. Raises CuvilError where it can't."""
+        part = profile.get("part") or profile.get("name")
+        raise CuvilError(f"yosys maps no designs to {part}; take the vendor's tools")
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind, Style
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.parts import contradictions
 from cuvil_hw.adapters.zynq.project import project
+from cuvil_hw.adapters.zynq.synthesis import flow
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.errors import ProfileError
@@ -59,6 +61,9 @@ class ZynqAdapter(Streaming):
                 problem = f"{bits} bits can't carry an element of port {port} ({dtype}); take a wider stream"
                 raise ProfileError(profile.source, None, "settings.axi_stream_bits", problem)
         return super().offer(graph, profile)
+
+    def synthesis(self, profile: Mapping[str, Any]) -> Flow:
+        return flow(profile)
 
     def styles(self, profile: Profile) -> Sequence[Style]:
         """By the setting `style`; "auto": the faster of both."""

@@ -38,4 +38,4 @@ def flow(profile: Mapping[str, Any]) -> Flow:
     kind = profile.get("settings", {}).get("dsp", found[0].dsp if found is not None else "dsp48e1")
     if kind not in _FAMILIES:
         raise CuvilError(f"{part}: yosys maps no fabric with {kind}; take the vendor's tools and cuvil report --vendor")
-    return Flow(f"synth_xilinx -family {_FAMILIES[kind]} -noiopad -noclkbuf", CELLS)
+    return Flow(f"synth_xilinx -family {_FAMILIES[kind]} -noiopad -noclkbuf -flatten", CELLS)

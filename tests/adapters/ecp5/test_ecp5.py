@@ -120,7 +120,7 @@ def test_what_is_written_does_not_depend_on_the_tools_of_this_machine(
     readme = program.artifact.files["sources/README.md"].decode()
     for line in ("    yosys -q -p ", "    nextpnr-ecp5 -q ", "    ecppack ", "    openFPGALoader -b ulx3s design.bit"):
         assert f"\n{line}" in readme
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     again = cuvil.compile(model, profile, example_inputs=torch.from_numpy(x[:1]), calibration=x, precision="int8")
     assert again.artifact.files["sources/README.md"].decode() == readme
 
@@ -200,7 +200,7 @@ def test_the_alternative_is_built_where_a_plan_fails() -> None:
 
 
 def test_a_board_without_its_tools(monkeypatch: pytest.MonkeyPatch, program: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     with pytest.raises(ToolNotFound, match="openFPGALoader"):
         hw.loader({"loader": "ulx3s"})
     with pytest.raises(CuvilError, match=r"settings\.loader"):

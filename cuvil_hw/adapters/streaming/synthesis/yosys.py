@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,13 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuvil_hw.contract import programs
 from cuvil_hw.contract.build import write_files
-from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
+from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound, pip_install
 
 # Products that a design wants in logic become adders before Yosys gives what multiplies to multiplier blocks.
 PRODUCTS_IN_LOGIC = "proc; alumacc t:$mul a:use_dsp=no %i; maccmap t:$macc"
 _PURPOSE = "synthesise a design's SystemVerilog"
-_REMEDY = "install it (Debian: apt-get install yosys)"
+_REMEDY = f"install it (Debian: apt-get install yosys; or {pip_install('ecp5')})"
+PROGRAMS = ("yosys", f"{programs.WHEELS}yosys")  # native, else the one of the Python package
 _PASSES = 60  # of the outer script; for a bar, which may end early
 _PASS = re.compile(r"^\d+\.\d+\. Executing (\w+)")
 _MODULE = re.compile(r"^=== (.*) ===$")
@@ -35,8 +36,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """`command`: what maps a family, without the top module; `costs`: axes and amounts by type of cell. Cells that cost
-    nothing on any axis have an empty row."""
+    """`command`: what maps a family, without the top module; modules that don't ask to be kept are dissolved. `costs`:
+    axes and amounts by type of cell; cells that cost nothing on any axis have an empty row."""
 
     command: str
     costs: Mapping[str, Use]
@@ -56,7 +57,7 @@ class Synthesised:
 def synthesise(files: Mapping[str, bytes], top: str, flow: Flow, progress: Progress = lambda *_: None) -> Synthesised:
     """Count the design `top` of these files. `progress`: gets what runs, and how many of how many passes are done.
     Raises ToolNotFound, BuildFailed."""
-    program = shutil.which("yosys")
+    program = next(filter(None, map(programs.find, PROGRAMS)), None)
     if program is None:
         raise ToolNotFound("yosys", _PURPOSE, _REMEDY)
     sources = " ".join(sorted(name for name in files if name.endswith((".sv", ".v"))))
@@ -68,7 +69,7 @@ def synthesise(files: Mapping[str, bytes], top: str, flow: Flow, progress: Progr
         cells = json.loads((place / "top.json").read_text(encoding="utf-8"))["modules"][top]["cells"]
         kinds = {name: str(cell["type"]) for name, cell in cells.items()}
         keep = "".join(f"setattr -mod -set keep_hierarchy 1 {kind}; " for kind in sorted(set(kinds.values())))
-        script = f"{read}; {keep}{PRODUCTS_IN_LOGIC}; {flow.command} -flatten -top {top}; tee -q -o stat.txt stat"
+        script = f"{read}; {keep}{PRODUCTS_IN_LOGIC}; {flow.command} -top {top}; tee -q -o stat.txt stat"
         _run(program, script, place, progress)
         modules = _modules((place / "stat.txt").read_text(encoding="utf-8"))
     unknown: dict[str, int] = {}
