@@ -37,7 +37,7 @@ from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.compile.styles import Arranged, fastest
-from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.build import BuildPlan, telling
 from cuvil_hw.contract.registry import ADAPTERS, blaming
 from cuvil_hw.errors import CuvilError, ToolNotFound, needs_compiler, needs_python
 from cuvil_hw.extent.constraint import Constraint
@@ -128,7 +128,8 @@ def compile(
             GuardError.
         opt_level: 0 to 3 (target/opt_level.py); None: the profile's, usually 2.
         interface: the device that the result opens: "hw", "sim" or "null"; None: the target's default.
-        progress: called as progress(step, steps done, steps in all) before each of STEPS.
+        progress: called as progress(step, steps done, steps in all) before each of STEPS, and before each command of a
+            build ("build: place and route the design").
         dump: a folder that gets the IR after every pass, in numbered .mlir files.
 
     Returns:
@@ -292,9 +293,10 @@ def compile_program(
     program.notes["style"] = (f"{style.name} style: {style.reason}",) if style.reason else ()
     program.notes["measured"] = measured.notes
     step("build")
-    plan, products = build(plan)
-    if isinstance(adapter, ReadsProducts):
-        program.notes["built"] = tuple(adapter.built(products))
+    with telling(lambda purpose: step(f"build: {purpose}")):
+        plan, products = build(plan)
+    found = tuple(adapter.built(products)) if isinstance(adapter, ReadsProducts) else ()
+    program.notes["built"] = (*filter(None, (plan.instead,)), *found)
     step("pack")
     artifact = pack(program, parts, design, chosen, plan, products, profile, adapter, interface)
     executable = Executable(artifact)
@@ -326,12 +328,13 @@ def arrange(
 
 
 def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
-    """A function to call with each of STEPS as it starts: it logs the step and reports it to `progress`."""
+    """A function to call with each of STEPS as it starts, and with "step: what of it" for parts of one: it logs that
+    and reports it to `progress`."""
 
     def step(what: str) -> None:
         _log.info("%s: %s", target, what)
         if progress is not None:
-            progress(what, STEPS.index(what), len(STEPS))
+            progress(what, STEPS.index(what.partition(":")[0]), len(STEPS))
 
     return step
 

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,17 @@ from cuvil_hw.errors.quoting import shell
 _log = logging.getLogger("cuvil.build")
 _running: dict[int, subprocess.Popen[bytes]] = {}  # by the thread that waits for it
 _guard = threading.Lock()
+_told: ContextVar[Callable[[str], None] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def telling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile `tell` gets the purpose of every command that this thread is about to run."""
+    token = _told.set(tell)
+    try:
+        yield
+    finally:
+        _told.reset(token)
 
 
 def _forget() -> None:
@@ -56,7 +68,7 @@ class BuildPlan:
     """Files by relative POSIX path, commands in order, and the products that the commands create.
 
     `info`: what the adapter's device needs to know to run the products, as JSON values. `otherwise`: what to build
-    instead where a command of this plan fails.
+    instead where a command of this plan fails. `instead`: of such a plan, what the report says where it was built.
     """
 
     files: Mapping[str, bytes]
@@ -64,6 +76,7 @@ class BuildPlan:
     products: tuple[str, ...] = ()
     info: Mapping[str, object] = field(default_factory=dict)
     otherwise: BuildPlan | None = None
+    instead: str = ""
 
     def digest(self) -> str:
         """SHA-256 over files, commands and product names: equal plans have equal digests."""
@@ -126,6 +139,8 @@ def _run(command: Command, folder: Path) -> None:
 
 
 def _run_with(command: Command, folder: Path, env: Mapping[str, str]) -> None:
+    if (tell := _told.get()) is not None:
+        tell(command.purpose)
     _log.info("%s: %s", command.purpose, " ".join(map(shell, command.argv)))
     try:
         # A session, and so a process group, of its own: a compiler's children must end with it.

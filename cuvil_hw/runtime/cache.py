@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -81,7 +81,8 @@ def build(plan: BuildPlan) -> tuple[BuildPlan, dict[str, bytes]]:
         if plan.otherwise is None:
             raise
         _log.info("%s; building the alternative", e)
-        return build(plan.otherwise)
+        said = e.output.strip().splitlines()[-1:] or [f"{e.command[0]} exited with {e.returncode}"]
+        return build(replace(plan.otherwise, instead=f"{plan.otherwise.instead or 'second attempt'}: {said[0]}"))
     return plan, {name: (folder / name).read_bytes() for name in plan.products}
 
 

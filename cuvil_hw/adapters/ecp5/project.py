@@ -42,7 +42,8 @@ def plan(module: ModuleOp, design: Design, profile: Profile) -> BuildPlan:
     first = _plan(module, design.graph, profile, LOGIC_SHARES[0])
     if not first.products:
         return first
-    return replace(first, otherwise=_plan(module, design.graph, profile, LOGIC_SHARES[1]))
+    second = _plan(module, design.graph, profile, LOGIC_SHARES[1])
+    return replace(first, otherwise=replace(second, instead="second attempt, with deeper pipelines"))
 
 
 def _plan(module: ModuleOp, graph: KernelGraph, profile: Profile, share: float) -> BuildPlan:

@@ -16,7 +16,7 @@ import cuvil
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.ecp5 import hw, routed
 from cuvil_hw.adapters.ecp5.parts import contradictions, divisors, part_of
-from cuvil_hw.contract.build import BuildPlan, Command
+from cuvil_hw.contract.build import BuildPlan, Command, telling
 from cuvil_hw.errors import BuildFailed, CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime.cache import build
 from cuvil_hw.target.profile import load_profile
@@ -194,7 +194,12 @@ def test_the_alternative_is_built_where_a_plan_fails() -> None:
         return BuildPlan({}, (command,), ("made",), otherwise=otherwise)
 
     good = plan("open('made', 'w').write('2')")
-    assert build(plan("raise SystemExit(1)", good)) == (good, {"made": b"2"})
+    told: list[str] = []
+    with telling(told.append):
+        made, products = build(plan("raise SystemExit('too slow')", good))
+    assert (made.files, made.commands, products) == (good.files, good.commands, {"made": b"2"})
+    assert made.instead == "second attempt: too slow"
+    assert told == ["try", "try"]
     with pytest.raises(BuildFailed):
         build(plan("raise SystemExit(1)", plan("raise SystemExit(2)")))
 
