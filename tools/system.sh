@@ -21,6 +21,7 @@ useful=
 if [ "$oldest" = 3.11 ]; then
     command -v yosys >/dev/null || useful="$useful yosys"
     command -v make >/dev/null || useful="$useful make"
+    command -v qemu-aarch64 >/dev/null || useful="$useful qemu-user"
     command -v perl >/dev/null || useful="$useful perl"
     [ -e /usr/include/lz4.h ] || useful="$useful liblz4-dev"
     [ -e /usr/include/zlib.h ] || useful="$useful zlib1g-dev"

@@ -39,13 +39,14 @@ def compile_model(
             help="A built-in target (see `cuvil targets list`) or a .yaml file; several: a,b,c.",
             autocompletion=complete_targets,
         ),
-    ],
+    ] = "cpu",
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Where to write the artifact; with several targets a folder for MODEL.TARGET.cuvil.",
+            help="Where to write the artifact, or for cpu targets a library for C (.so, .a or .c, with its .h); with "
+            "several targets a folder for MODEL.TARGET.cuvil.",
             show_default="MODEL.cuvil here",
         ),
     ] = None,
@@ -93,6 +94,7 @@ def compile_model(
     Example: cuvil compile kws.onnx --target pynq-z2 -o kws.cuvil --report kws.html
     """
     from cuvil_hw import api
+    from cuvil_hw.runtime import native
 
     data = read_arrays(calibration) if calibration is not None else None
     opened = open_model(model, example, data, trust)
@@ -122,6 +124,9 @@ def compile_model(
         executable = api.compile(opened.model, target, constraints=rules, progress=step, dump=dump, **options)
     executable.save(path)
     written: dict[str, Any] = {"artifact": str(path)}
+    if native.kind_of(path) is not None:
+        size = path.stat().st_size
+        written = {"library": str(path), "library_bytes": size, "header": str(path.with_suffix(".h"))}
     if report is not None:
         executable.report.save_html(report, command_line())
         written["report"] = str(report)

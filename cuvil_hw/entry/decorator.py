@@ -200,9 +200,7 @@ def compile(
             raise CuvilError("example_inputs is given, but no function or model to compile")
         return lambda function: compile(function, "cpu" if target is None else target, **options)
     if not _is_function(model) and not (_is_module(model) and target is None and example_inputs is None):
-        if target is None:
-            raise CuvilError("a target is missing, e.g. cuvil.compile(model, 'cpu', example_inputs=x)")
-        return api.compile(model, target, example_inputs, *args, **options)
+        return api.compile(model, "cpu" if target is None else target, example_inputs, *args, **options)
     names = ("calibration", "precision")
     others = {**dict(zip(names, args, strict=False)), **options}
     known = inspect.signature(api.compile).parameters

@@ -16,7 +16,7 @@ from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.extent.domain import bind
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import forks
+from cuvil_hw.runtime import forks, native
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.executable import Executable, Run
 from cuvil_hw.runtime.gate import Gate
@@ -169,7 +169,11 @@ class DynamicExecutable:
         return pack(self.program, self.programs, self.report)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an artifact with every program so far. Raises ArtifactError."""
+        """Write an artifact with every program so far. Raises ArtifactError; CuvilError for the name of a library,
+        which has one size."""
+        if native.kind_of(path) is not None:
+            names = ", ".join(f"{d.name}=…" for d in self.program.domain.dims)
+            raise CuvilError(f"{self.name}: has open shapes, and a library has one size: save one, program.at({names})")
         container.write(path, self.artifact)
 
     def at(self, /, **sizes: int) -> Executable:

@@ -21,7 +21,7 @@ from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.errors.quoting import visible, xml
 from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
-from cuvil_hw.runtime import evaluation, forks
+from cuvil_hw.runtime import evaluation, forks, native
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.bundle import ACCELERATED
 from cuvil_hw.runtime.evaluation import Evaluation
@@ -181,8 +181,13 @@ class Executable:
             opened.close()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact. Raises ArtifactError."""
-        container.write(path, self.artifact)
+        """Write the artifact; or, for a path that ends in .so, .a or .c, a library for C with its header beside it
+        (docs/native.md). Raises ArtifactError; for a library CuvilError if the program can't be one, ToolNotFound and
+        BuildFailed."""
+        if native.kind_of(path) is not None:
+            native.save(self.artifact, path)
+        else:
+            container.write(path, self.artifact)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         return self.structured(self.run(*args, **named).outputs)

@@ -89,8 +89,6 @@ def test_arguments_of_another_type() -> None:
         compiled(linear(), 8)
     with pytest.raises(cuvil.ProfileError, match="is a int, expected the name of a target"):
         compiled(linear(), target=3)
-    with pytest.raises(cuvil.CuvilError, match="a target is missing"):
-        compiled(linear(), target=None)
 
 
 def test_advice_is_given_once() -> None:

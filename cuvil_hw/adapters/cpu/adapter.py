@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
+from cuvil_hw.adapters.cpu.build import options
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of
 from cuvil_hw.adapters.cpu.form import LoopNest, register_tiles
 from cuvil_hw.adapters.cpu.layout import place
@@ -24,7 +25,7 @@ from cuvil_hw.ops.base import Op
 from cuvil_hw.render.c.cfamily import render_functions, render_tables, symbols
 from cuvil_hw.render.c.lang import C99
 from cuvil_hw.render.c.names import Names, comment_lines
-from cuvil_hw.runtime.compilers import CCompiler
+from cuvil_hw.runtime.compilers import ARCHES, CCompiler
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.memory import buffer_bytes
@@ -35,8 +36,6 @@ from cuvil_hw.target.profile import Profile
 from cuvil_hw.types import TensorType
 
 SOURCE = "model.c"
-# These two only let the compiler forget errno and floating-point traps, which nobody reads here.
-QUIET = ("-fno-math-errno", "-fno-trapping-math")
 LANES = (8, 16, 32, 64)
 MORE_LANES = (4, *LANES, 128)
 MAX_ELEMENTS = (1 << 31) - 1
@@ -54,7 +53,7 @@ class CpuAdapter:
     axes: ClassVar[Mapping[str, Rule]] = {}
     objective: Objective = "sum"
     alignment = 64  # a cache line, and the widest vector
-    settings: ClassVar[Mapping[str, SettingKind]] = {"cc": str, "march": str, "run": str}
+    settings: ClassVar[Mapping[str, SettingKind]] = {"arch": tuple(ARCHES), "cc": str, "march": str, "run": str}
 
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
@@ -100,7 +99,7 @@ class CpuAdapter:
         graph, memory = design.graph, design.memory
         layouts = {name: order for form in design.forms(LoopNest) for name, order in form.layouts.items()}
         constants = [b for b in graph.buffers.values() if b.role == "const"]
-        compiler, march = CCompiler.of(profile.setting("cc", "cc")), profile.setting("march", "")
+        compiler, march = CCompiler.chosen(profile.settings), profile.setting("march", "")
         record = CpuRecord(
             abi_version=ABI_VERSION,
             abi={"machine": machine_of(compiler), "system": "linux"},
@@ -124,15 +123,19 @@ class CpuAdapter:
             )
             if part
         )
-        options = (*compiler.optimised(level_of(profile)), *compiler.exact(), *QUIET, *compiler.instructions(march))
         link = ("-fPIC", "-shared", "-Wl,--build-id=none", "-o", LIBRARY, SOURCE, "-lm")
-        command = Command((*compiler.command, "-std=c99", *options, *link), "compile the generated C", compiler.remedy)
+        command = Command(
+            (*compiler.command, *options(compiler, profile.settings), *link), "compile the generated C", compiler.remedy
+        )
         return BuildPlan(
             files={SOURCE: text.encode()},
             commands=(command,),
             products=(LIBRARY,),
             info=info,
         )
+
+    def built(self, products: Mapping[str, bytes]) -> list[str]:
+        return [f"library: {len(products[LIBRARY]):,} bytes of code; constants lie beside it"]
 
 
 def _seal(info: Mapping[str, Any], graph: KernelGraph) -> str:

@@ -13,8 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_hw.adapters.cpu.build import options
+from cuvil_hw.adapters.cpu.emulated import Emulated, emulator_of, missing
+from cuvil_hw.adapters.cpu.native import plan
 from cuvil_hw.adapters.cpu.record import CpuRecord
+from cuvil_hw.contract.build import BuildPlan
 from cuvil_hw.contract.device import Array, DeviceProgram, Loaded
+from cuvil_hw.contract.native import Native
 from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
@@ -24,7 +29,7 @@ from cuvil_hw.runtime.scratch import load_library
 
 ABI_VERSION = 1
 LIBRARY = "model.so"
-INTERFACES = ("hw", "null")
+INTERFACES = ("hw", "sim", "null")
 _ALIGN = 64
 # /proc/cpuinfo's names of what a program compiled for a level of the x86-64 psABI may use beyond the baseline.
 _LEVEL_2 = ("cx16", "popcnt", "sse4_1", "sse4_2", "ssse3")
@@ -34,13 +39,18 @@ CPU_FLAGS: Mapping[str, tuple[str, ...]] = {"x86-64-v2": _LEVEL_2, "x86-64-v3": 
 
 
 def open_device(profile: Mapping[str, Any], interface: str) -> CpuDevice:
-    """ "hw": this processor; "null": computes nothing. Raises CuvilError for another interface, or another machine."""
+    """ "hw": this processor; "sim": one that qemu emulates; "null": computes nothing. Raises CuvilError for another
+    interface, or for "hw" of another machine."""
     if interface not in INTERFACES:
         raise CuvilError(f"a CPU target has no interface {interface!r}; it has {', '.join(INTERFACES)}")
-    machine = machine_of(CCompiler.of(str(profile.get("settings", {}).get("cc", "cc"))))
+    settings = profile.get("settings", {})
+    compiler = CCompiler.chosen(settings)
+    machine = machine_of(compiler)
     if interface == "hw" and machine != platform.machine():
         raise CuvilError(_foreign(str(profile.get("name", "this target")), machine))
-    return CpuDevice("null (returns zeros)" if interface == "null" else f"cpu ({platform.machine()})", interface)
+    emulator = emulator_of(settings, machine)
+    names = {"hw": f"cpu ({machine})", "sim": f"cpu ({machine}, {' '.join(emulator)})", "null": "null (returns zeros)"}
+    return CpuDevice(names[interface], interface, compiler, options(compiler, settings), emulator)
 
 
 def machine_of(compiler: CCompiler) -> str:
@@ -51,14 +61,19 @@ def machine_of(compiler: CCompiler) -> str:
 def _foreign(what: str, machine: str) -> str:
     return (
         f"{what} is for {machine}, this machine is {platform.machine()}; run it there, "
-        "running it here through qemu is not supported, or open it with interface 'null'"
+        "open it with interface 'sim' (qemu), or with 'null'"
     )
 
 
 @dataclass(slots=True)
 class CpuDevice:
+    """`compiler`, `options`: of code that isn't for this process: for libraries, and for the emulator."""
+
     name: str
     interface: str
+    compiler: CCompiler
+    options: tuple[str, ...]
+    emulator: tuple[str, ...]
 
     def load(self, program: DeviceProgram) -> Loaded:
         """Raises DeviceError when this processor lacks instructions that the program uses or the library can't be
@@ -66,6 +81,8 @@ class CpuDevice:
         if self.interface == "null":
             return NullLoaded(program)
         record = read(CpuRecord, program)
+        if self.interface == "sim":
+            return Emulated(program, record, self.compiler, self.options, self.emulator)
         if record.machine != platform.machine():
             raise DeviceError(_foreign(program.name, record.machine))
         lacking = [f for f in CPU_FLAGS.get(record.march, ()) if f not in cpu_flags()]
@@ -74,15 +91,14 @@ class CpuDevice:
                 f"{program.name}: was compiled for {record.march}, but this processor lacks {', '.join(lacking)}; "
                 "compile it with a profile whose `march` this processor has"
             )
-        # Aligned, as the compiler takes for granted.
-        constants = [
-            np.require(program.constants[c.digest].transpose(c.order), requirements=["C", "A"])
-            for c in record.constants
-        ]
-        return _Library(program, constants, record.workspace_bytes)
+        return _Library(program, record.arrays(program), record.workspace_bytes)
+
+    def native(self, program: DeviceProgram, native: Native) -> BuildPlan:
+        return plan(program, native, self.compiler, self.options)
 
     def usable(self) -> str | None:
-        return None
+        lacking = missing(self.emulator, machine_of(self.compiler)) if self.interface == "sim" else None
+        return str(lacking) if lacking is not None else None
 
 
 class _Library:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cuvil_hw.contract.device import DeviceProgram
+import numpy as np
+
+from cuvil_hw.contract.device import Array, DeviceProgram
 from cuvil_hw.contract.record import constant
 
 
@@ -34,6 +36,11 @@ class CpuRecord:
     march: str
     workspace_bytes: int
     constants: tuple[Constant, ...]
+
+    def arrays(self, program: DeviceProgram) -> list[Array]:
+        """The constants as the program reads them: aligned as the compiler takes for granted."""
+        ordered = (program.constants[c.digest].transpose(c.order) for c in self.constants)
+        return [np.require(array, requirements=["C", "A"]) for array in ordered]
 
     def check(self, program: DeviceProgram) -> None:
         for each in self.constants:

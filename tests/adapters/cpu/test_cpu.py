@@ -282,10 +282,10 @@ def test_what_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(DeviceError, match=r"compiled for x86-64-v3, but this processor lacks .*avx2"):
         hw.load(_described({**info, "march": "x86-64-v3"}, tmp_path))
     foreign = load_profile("aarch64-linux-gnu" if platform.machine() == "x86_64" else "x86_64-linux-gnu")
-    with pytest.raises(CuvilError, match="qemu is not supported"):
+    with pytest.raises(CuvilError, match=r"open it with interface 'sim' \(qemu\)"):
         opened(foreign, "hw")
-    with pytest.raises(CuvilError, match="no interface 'sim'; it has"):
-        opened(PROFILE, "sim")
+    with pytest.raises(CuvilError, match="no interface 'rtl'; it has"):
+        opened(PROFILE, "rtl")
     missing = dataclasses.replace(PROFILE, settings={**PROFILE.settings, "cc": "no-such-cc"})
     with pytest.raises(ToolNotFound, match="no-such-cc not found, needed to compile the generated C"):
         plan_of(graph_of(mlp()), profile=missing).execute(tmp_path)
