@@ -71,6 +71,17 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class HasDirect(Protocol):
+    """What a loaded program may have beside `Loaded`'s: a shorter way for one sample."""
+
+    direct: Any
+    """None, or a function of one sample's arrays, in order of the inputs, each C-contiguous and of exactly its port's
+    shape and type. Returns the fresh output, or a tuple of them; None when it can't, then `run` says why. Its method
+    `bind(inputs, outputs)` gives a call on these very arrays that returns whether it ran. Safe to call from several
+    threads, also while the program is closed."""
+
+
+@runtime_checkable
 class Configurable(Protocol):
     """What a device offers beside `Device` where runs on it have options, such as a file for waves."""
 

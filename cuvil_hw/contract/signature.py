@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cuvil_hw.contract.device import Port
 from cuvil_hw.errors import InputError
 
 Scalar = bool | int | float | str | None
@@ -74,6 +75,17 @@ class Signature:
     def plain(self) -> bool:
         """Whether every argument is one array or a fixed value."""
         return not any(isinstance(p.tree, Branch) for p in self.parameters)
+
+
+def is_flat(signature: Signature, inputs: Sequence[Port], outputs: Sequence[Port]) -> bool:
+    """Whether the model is called with one array for each input, in their order, and returns the outputs as a program
+    without a signature does."""
+    first, more = signature.parameters[: len(inputs)], signature.parameters[len(inputs) :]
+    given = tuple(p.tree for p in first if p.kind != "keyword") == tuple(Leaf(p.name) for p in inputs)
+    rest = all(p.default is not None and p.tree in (None, p.default) for p in more)
+    leaves = tuple(Leaf(p.name) for p in outputs)
+    whole = leaves[0] if len(leaves) == 1 else Branch("tuple", leaves)
+    return given and rest and signature.result == whole
 
 
 def take(signature: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

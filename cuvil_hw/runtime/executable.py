@@ -23,6 +23,7 @@ from cuvil_hw.report.report import Report
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime import evaluation, forks, native
 from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.bound import Bound, outputs_of
 from cuvil_hw.runtime.bundle import ACCELERATED
 from cuvil_hw.runtime.evaluation import Evaluation
 from cuvil_hw.runtime.inputs import (
@@ -36,7 +37,7 @@ from cuvil_hw.runtime.inputs import (
     write_back,
 )
 from cuvil_hw.runtime.opened import Opened
-from cuvil_hw.runtime.parts import calling_of, host_programs, load_on_device, type_of
+from cuvil_hw.runtime.parts import calling_of, host_programs, is_direct, load_on_device, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Executable:
         self._turn = threading.Lock()  # of calls with state
         self._opening = threading.RLock()  # a handler of signals may call `close` while its thread opens
         self._opened: Opened | None = None
+        self._direct: Any = None
 
     @property
     def name(self) -> str:
@@ -190,6 +192,10 @@ class Executable:
             container.write(path, self.artifact)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
+        if self._direct is not None and not named:
+            made = self._direct(*args)
+            if made is not None:
+                return made
         return self.structured(self.run(*args, **named).outputs)
 
     def structured(self, outputs: Sequence[Any]) -> Any:
@@ -241,6 +247,21 @@ class Executable:
         else:
             results = list(map(to_caller, results))
         return Run(tuple(results), n, seconds, counters)
+
+    def bind(self, /, *args: Any, out: Any = None, **named: Any) -> Bound:
+        """A call on these very arrays, for one that is made again and again: `call = program.bind(x, out=y)`; each
+        `call()` reads what x holds then, writes y and returns it.
+
+        Inputs: as in a call; a torch tensor on the CPU, or any object with `__dlpack__`, shares its memory where its
+        type and layout are the port's. `out`: one array, a sequence, or a mapping by name; None: fresh arrays. Raises
+        InputError for arrays that don't fit, and what `open` raises.
+        """
+        values = self.bound(args, named)
+        arrays = {p.name: as_array(values[p.name], p) for p in self.inputs}
+        outputs = outputs_of(out, self.outputs, self._samples(arrays))
+        self._open()
+        direct = None if self._direct is None else self._direct.bind(tuple(arrays.values()), outputs)
+        return Bound(direct, lambda: self.run(values).outputs, outputs)
 
     def evaluate(
         self, data: Any, labels: Any = None, *, reference: Any = None, top: Sequence[int] = (1, 5)
@@ -373,6 +394,8 @@ class Executable:
                 opened = Opened(
                     self.name, lambda folder: load_on_device(self.artifact, self.interface, self.options, folder)
                 )
+                if is_direct(self.artifact.manifest):
+                    self._direct = getattr(opened.loaded(), "direct", None)
                 # Not bound to self: runs when the executable is collected. Opened itself sees to the process's end.
                 weakref.finalize(self, opened.close).atexit = False
                 self._opened = opened

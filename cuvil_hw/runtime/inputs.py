@@ -83,10 +83,11 @@ def as_array(value: Any, port: Port) -> Array:
     else:
         if isinstance(value, np.ma.MaskedArray):
             raise InputError(f"{at}: is a masked array; fill it first (array.filled(value))")
-        python = not isinstance(value, np.ndarray | np.generic)
+        shared = not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__")
+        python = not isinstance(value, np.ndarray | np.generic) and not shared
         try:
-            array = np.asarray(value)
-        except (ValueError, TypeError) as e:
+            array = np.from_dlpack(value) if shared else np.asarray(value)
+        except (ValueError, TypeError, RuntimeError, BufferError) as e:
             raise InputError(f"{at}: can't be made an array: {e}") from e
     if array.dtype.name == "bfloat16" or (port.dtype == "bf16" and array.dtype.name == "uint16" and not python):
         array = array.astype(array.dtype.newbyteorder("="), copy=False).view(dtypes.BF16)

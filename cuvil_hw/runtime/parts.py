@@ -10,10 +10,12 @@ from typing import Any
 from cuvil_hw.contract import calling, registry
 from cuvil_hw.contract.device import Array, Configurable, DeviceProgram, Loaded, Port
 from cuvil_hw.contract.record import seal
+from cuvil_hw.contract.signature import is_flat
 from cuvil_hw.errors import ArtifactError, CuvilError
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.host import HostProgram, Prepared, prepare
+from cuvil_hw.runtime.manifest import Manifest
 from cuvil_hw.types import TensorType
 
 # What reading settings of another shape raises. Only the adapter knows the shape of "profile" and "info".
@@ -46,6 +48,19 @@ def host_programs(artifact: Artifact, stored: Mapping[str, Array]) -> tuple[Prep
     except (CuvilError, *_NOT_WHAT_IT_WROTE) as e:
         raise ArtifactError(f"{manifest.model}: {e}; compile it again with this version of cuvil-hw") from e
     return before, after
+
+
+def is_direct(manifest: Manifest) -> bool:
+    """Whether a call with an array for each input is a call of the device: nothing is kept, checked or computed around
+    it, and its outputs are returned as they are."""
+    around = manifest.calling
+    plain = not (around.states or around.guards or around.writes or around.ranges)
+    ends = (manifest.prologue, manifest.epilogue)
+    return (
+        plain
+        and not any(program.steps or program.inputs != program.outputs for program in ends)
+        and (around.signature is None or is_flat(around.signature, manifest.inputs, manifest.outputs))
+    )
 
 
 def _types(program: HostProgram, ports: Sequence[Port]) -> dict[str, TensorType]:

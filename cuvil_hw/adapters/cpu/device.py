@@ -26,6 +26,7 @@ from cuvil_hw.errors import CuvilError, DeviceError
 from cuvil_hw.runtime.compilers import CCompiler, cpu_flags
 from cuvil_hw.runtime.null import NullLoaded
 from cuvil_hw.runtime.scratch import load_library
+from cuvil_hw.runtime.shim import address, direct
 
 ABI_VERSION = 1
 LIBRARY = "model.so"
@@ -128,6 +129,9 @@ class _Library:
         self._bytes = workspace_bytes
         self._free: list[Array] = []
         self._lock = Lock()
+        kept = (self._pointers, self._constants)
+        at = ctypes.addressof(self._pointers)
+        self.direct = direct(address(self._run), at, workspace_bytes, program.inputs, program.outputs, kept)
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         if self._handle is None:
@@ -165,5 +169,7 @@ class _Library:
 
     def close(self) -> None:
         handle, self._handle = self._handle, None
+        while self.direct is not None and self.direct.close():
+            time.sleep(0.001)
         if handle is not None:
             _ctypes.dlclose(handle)
