@@ -15,7 +15,7 @@ Kind = Literal["so", "a", "c"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class Origin:
     """Where a value comes from: input `at` of the model, output `at` of the device program, or a constant."""
 
     source: Literal["input", "device", "constant"]
@@ -41,8 +41,8 @@ class Native:
     kind: Kind
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    given: tuple[Wire, ...]
-    made: tuple[Wire, ...]
+    given: tuple[Origin, ...]
+    made: tuple[Origin, ...]
     calling: Calling
     constants: Mapping[str, Array] = field(repr=False)
 

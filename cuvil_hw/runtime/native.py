@@ -9,7 +9,7 @@ from pathlib import Path
 from cuvil_hw.contract import registry
 from cuvil_hw.contract.device import DeviceProgram
 from cuvil_hw.contract.files import replace
-from cuvil_hw.contract.native import Kind, MakesNative, Native, Wire
+from cuvil_hw.contract.native import Kind, MakesNative, Native, Origin
 from cuvil_hw.contract.record import seal
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import artifact as container
@@ -73,9 +73,9 @@ def save(artifact: Artifact, path: str | os.PathLike[str]) -> None:
             raise CuvilError(f"{place}: could not be written: {e.strerror or e}; choose another place") from e
 
 
-def _wires(of: HostProgram, before: HostProgram, after: HostProgram) -> tuple[Wire, ...]:
+def _wires(of: HostProgram, before: HostProgram, after: HostProgram) -> tuple[Origin, ...]:
     """Where the outputs of a host program without steps come from."""
-    named = {name: Wire("input", at) for at, name in enumerate(before.inputs)}
+    named = {name: Origin("input", at) for at, name in enumerate(before.inputs)}
     if of is after:
-        named |= {name: Wire("device", at) for at, name in enumerate(after.inputs)}
-    return tuple(named[name] if name in named else Wire("constant", constant=name) for name in of.outputs)
+        named |= {name: Origin("device", at) for at, name in enumerate(after.inputs)}
+    return tuple(named[name] if name in named else Origin("constant", constant=name) for name in of.outputs)

@@ -67,7 +67,7 @@ def _whole(dtype: str) -> bool:
 
 def _port(port: Port) -> tuple[str, int, tuple[int, ...]]:
     kind = dtypes.to_numpy(port.dtype)
-    return memoryview(np.empty((), kind)).format, kind.itemsize, port.shape
+    return np.empty((), kind).data.format, kind.itemsize, port.shape
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     assert not found["device zynq hw"]["usable"]
     assert found["extra compiler"]["detail"].startswith("xdsl 0.")
     assert "unknown" not in found["extra compiler"]["detail"]
-    assert "device cpu sim" not in found  # it has none
+    assert "device ecp5 sim" not in found  # it has none
     for f in result["findings"]:
         assert f["usable"] or (f["detail"] and f["remedy"])
     text = cuvil(capsys, "doctor")[1]

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from cuvil_hw.adapters.cpu.native_c import ALIGN, Layout, header, identifier, source
+from cuvil_hw.adapters.cpu.native_c import ALIGN, Places, header, identifier, source
 from cuvil_hw.adapters.cpu.record import CpuRecord
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array, DeviceProgram
@@ -37,17 +37,17 @@ def plan(program: DeviceProgram, native: Native, compiler: CCompiler, options: t
     record = read(CpuRecord, program)
     generated = (program.folder / SOURCE).read_bytes()
     check_seal(generated, program)
-    blob, layout = _constants(program, native, record)
+    blob, places = _constants(program, native, record)
     name, stem = identifier(native.stem), native.stem
     about = (
         f"{name}: a model as a library, made by cuvil-hw {VERSION} for {record.machine}"
         + (f" ({record.march})." if record.march else "."),
-        f"Constants: {len(blob):,} bytes; scratch memory of a call: {layout.arena(native):,} bytes.",
+        f"Constants: {len(blob):,} bytes; scratch memory of a call: {places.arena(native):,} bytes.",
     )
     renamed = {f"cuvil_{word}": f"{name}_{word}" for word in ("abi_version", "record")} | {
         "cuvil_run": f"{name}_kernels"
     }
-    top = header(native, layout, about)
+    top = header(native, places, about)
     if native.kind == "c":
         text = "\n".join(
             [
@@ -55,11 +55,11 @@ def plan(program: DeviceProgram, native: Native, compiler: CCompiler, options: t
                 '#pragma GCC diagnostic ignored "-Wpsabi"',
                 *(f"#define {old} {new}" for old, new in renamed.items()),
                 generated.decode(),
-                source(native, layout, _array(f"{name}_data", blob)),
+                source(native, places, _array(f"{name}_data", blob)),
             ]
         )
         return BuildPlan({f"{stem}.c": text.encode(), f"{stem}.h": top.encode()}, (), (f"{stem}.c", f"{stem}.h"))
-    api = source(native, layout, incbin(f"{name}_data"))
+    api = source(native, places, incbin(f"{name}_data"))
     files = {SOURCE: generated, "api.c": api.encode(), f"{stem}.h": top.encode(), _BLOB: blob}
     defines = tuple(f"-D{old}={new}" for old, new in renamed.items())
     common = (*options, *ALONE[1:], "-fPIC", "-fvisibility=hidden", *defines)
@@ -81,7 +81,7 @@ def plan(program: DeviceProgram, native: Native, compiler: CCompiler, options: t
     return BuildPlan(files, commands, (library, f"{stem}.h"))
 
 
-def _constants(program: DeviceProgram, native: Native, record: CpuRecord) -> tuple[bytes, Layout]:
+def _constants(program: DeviceProgram, native: Native, record: CpuRecord) -> tuple[bytes, Places]:
     """All constants in one piece, each aligned, and where they lie."""
     own = record.arrays(program)
     more = {w.constant: native.constants[w.constant] for w in (*native.given, *native.made) if w.constant}
@@ -90,7 +90,7 @@ def _constants(program: DeviceProgram, native: Native, record: CpuRecord) -> tup
         zeros = np.zeros(prod(port.shape), to_numpy(port.dtype))
         more[state.input] = native.constants[state.initial] if state.initial else zeros
     blob, offsets = packed([*own, *more.values()])
-    return blob, Layout(record.workspace_bytes, offsets[: len(own)], dict(zip(more, offsets[len(own) :], strict=True)))
+    return blob, Places(record.workspace_bytes, offsets[: len(own)], dict(zip(more, offsets[len(own) :], strict=True)))
 
 
 def packed(arrays: Sequence[Array]) -> tuple[bytes, tuple[int, ...]]:

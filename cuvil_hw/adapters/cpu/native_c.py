@@ -10,7 +10,7 @@ from math import prod
 from cuvil_hw import dtypes
 from cuvil_hw.contract.calling import Range
 from cuvil_hw.contract.device import Port
-from cuvil_hw.contract.native import Native, Wire
+from cuvil_hw.contract.native import Native, Origin
 from cuvil_hw.contract.record import port_bytes
 from cuvil_hw.dtypes import to_numpy
 
@@ -41,7 +41,7 @@ def type_of(dtype: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Places:
     """What lies where.
 
     Attributes:
@@ -77,7 +77,7 @@ def returned(native: Native) -> list[Port]:
     return [p for p in native.outputs if p.name not in guards]
 
 
-def header(native: Native, layout: Layout, about: Sequence[str]) -> str:
+def header(native: Native, places: Places, about: Sequence[str]) -> str:
     """`about`: lines of the comment at its start, already safe."""
     name = identifier(native.stem)
     big, outs = name.upper(), returned(native)
@@ -85,7 +85,7 @@ def header(native: Native, layout: Layout, about: Sequence[str]) -> str:
         f"#ifndef {big}_H", f"#define {big}_H", "",
         *(f"// {line}" for line in about), "",
         "#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>", "",
-        f"#define {big}_ARENA_BYTES {layout.arena(native)}",
+        f"#define {big}_ARENA_BYTES {places.arena(native)}",
         f"#define {big}_INPUTS {len(native.inputs)}",
         f"#define {big}_OUTPUTS {len(outs)}", "",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def _port_lines(start: str, port: Port) -> list[str]:
     ]
 
 
-def source(native: Native, layout: Layout, blob: str) -> str:
+def source(native: Native, places: Places, blob: str) -> str:
     """The functions of the header. `blob`: definition of NAME_data, the constants."""
     name = identifier(native.stem)
     outs = returned(native)
@@ -149,22 +149,22 @@ def source(native: Native, layout: Layout, blob: str) -> str:
             blob, "",
             *_ports(name, "inputs", native.inputs), *_ports(name, "outputs", outs),
             f"API int {name}_run(const void *const *in, void *const *out, void *arena) {{",
-            *(f"  {line}" for line in _body(native, layout)), "}", "",
+            *(f"  {line}" for line in _body(native, places)), "}", "",
             f"API const char *{name}_error(int code) {{",
             *(f"  if (code == {n}) return {literal(text)};" for n, text in enumerate(errors, 1)),
             '  return code == 0 ? "" : "unknown";', "}", "",
-            f"API size_t {name}_arena_bytes(void) {{ return {layout.arena(native)}; }}", "",
+            f"API size_t {name}_arena_bytes(void) {{ return {places.arena(native)}; }}", "",
             f"API const void *{name}_initial(int input) {{",
-            *(f"  if (input == {n}) return {name}_data + {at};" for n, at in _initial(native, layout)),
+            *(f"  if (input == {n}) return {name}_data + {at};" for n, at in _initial(native, places)),
             "  (void)input;", "  return NULL;", "}", "",
         ]
     )  # fmt: skip
 
 
-def _initial(native: Native, layout: Layout) -> Iterator[tuple[int, int]]:
+def _initial(native: Native, places: Places) -> Iterator[tuple[int, int]]:
     index = {p.name: n for n, p in enumerate(native.inputs)}
     for state in native.calling.states:
-        yield index[state.input], layout.named[state.input]
+        yield index[state.input], places.named[state.input]
 
 
 def _ports(name: str, what: str, ports: Sequence[Port]) -> list[str]:
@@ -183,12 +183,12 @@ def _ports(name: str, what: str, ports: Sequence[Port]) -> list[str]:
     ]  # fmt: skip
 
 
-def _body(native: Native, layout: Layout) -> Iterator[str]:
-    name, guards = identifier(native.stem), layout.guards(native)
+def _body(native: Native, places: Places) -> Iterator[str]:
+    name, guards = identifier(native.stem), places.guards(native)
     place = {p.name: f"out[{n}]" for n, p in enumerate(returned(native))}
     place |= {output: f"memory + {at}" for output, at in guards.items()}
-    constants = ", ".join(f"{name}_data + {at}" for at in layout.constants)
-    if layout.constants:
+    constants = ", ".join(f"{name}_data + {at}" for at in places.constants)
+    if places.constants:
         yield f"const void *const constants[] = {{{constants}}};"
     else:
         yield "const void *const *constants = NULL;"
@@ -196,8 +196,8 @@ def _body(native: Native, layout: Layout) -> Iterator[str]:
     for code, bounds in enumerate(native.calling.ranges, 1):
         yield from _range(native, bounds, code)
 
-    def value(wire: Wire) -> str:
-        return f"in[{wire.at}]" if wire.source == "input" else f"{name}_data + {layout.named[wire.constant]}"
+    def value(wire: Origin) -> str:
+        return f"in[{wire.at}]" if wire.source == "input" else f"{name}_data + {places.named[wire.constant]}"
 
     first: dict[int, str] = {}  # of each output of the device, where it is written
     copies = []
