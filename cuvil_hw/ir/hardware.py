@@ -116,7 +116,8 @@ class FifoOp(Block):
 
 @irdl_op_definition
 class RomOp(Block):
-    """A table of `depth` words, its contents in `file`. The word at `addr` comes a cycle later, where `en` is high."""
+    """A table of `depth` words, its contents in `file`, made of `kind`. The word at `addr` comes a cycle later, where
+    `en` is high."""
 
     name = "cuvil.hardware.rom"
     MODULE: ClassVar[str] = "cuvil_rom"
@@ -125,13 +126,14 @@ class RomOp(Block):
     width = prop_def(IntegerAttr)
     depth = prop_def(IntegerAttr)
     file = prop_def(StringAttr)
+    kind = prop_def(StringAttr)
     clk = operand_def(seq.clock)
     en = operand_def(i1)
     addr = operand_def(IntegerType)
     data = result_def(IntegerType)
 
-    def __init__(self, instance: str, inputs: Sequence[SSAValue], width: int, depth: int, file: str) -> None:
-        self._set(instance, inputs, [width], width=width, depth=depth, file=file)
+    def __init__(self, instance: str, inputs: Sequence[SSAValue], width: int, depth: int, file: str, kind: str) -> None:
+        self._set(instance, inputs, [width], width=width, depth=depth, file=file, kind=kind)
 
     def verify_(self) -> None:
         self._fits(self.addr, address_bits(self.depth.value.data))

@@ -80,8 +80,10 @@ BECOMES = [
     ("cuvil_fifo", {"WIDTH": 8, "DEPTH": 16, "KIND": '"srl"'}, {"SRL16E"}),
     ("cuvil_fifo", {"WIDTH": 8, "DEPTH": 32, "KIND": '"lutram"'}, {"RAM32M"}),
     ("cuvil_fifo", {"WIDTH": 18, "DEPTH": 1000, "KIND": '"bram"'}, {"RAMB18E1"}),
-    ("cuvil_ram", {"WIDTH": 18, "DEPTH": 1024, "KIND": '"block"'}, {"RAMB18E1"}),
-    ("cuvil_ram", {"WIDTH": 8, "DEPTH": 32, "KIND": '"distributed"'}, {"RAM32M"}),
+    ("cuvil_ram", {"WIDTH": 18, "DEPTH": 1024, "KIND": '"bram"'}, {"RAMB18E1"}),
+    ("cuvil_ram", {"WIDTH": 8, "DEPTH": 32, "KIND": '"lutram"'}, {"RAM32M"}),
+    ("cuvil_rom", {"WIDTH": 8, "DEPTH": 64, "KIND": '"bram"', "FILE": '"64.hex"'}, {"RAMB18E1"}),
+    ("cuvil_rom", {"WIDTH": 8, "DEPTH": 512, "KIND": '"lutram"', "FILE": '"512.hex"'}, {"LUT6"}),
 ]
 ECP5 = [
     ("cuvil_fifo", {"WIDTH": 8, "DEPTH": 32, "KIND": '"lutram"'}, {"TRELLIS_DPR16X4"}),
@@ -99,7 +101,7 @@ def _tops(cases: list[tuple[str, dict[str, object], set[str]]]) -> bytes:
         for name, bits, way in _PORTS[module](parameters):
             ports.append(f"{way} logic [{bits - 1}:0] {name}{n}")
             wires.append(f".{name}({name}{n})")
-        if module != "cuvil_ram":
+        if module not in ("cuvil_ram", "cuvil_rom"):
             wires.append(".rst(rst)")
         parts.append(f"    {module} #({given}) dut{n} ({', '.join(wires)});\n")
     return f"module tops ({', '.join(ports)});\n{''.join(parts)}endmodule\n".encode()
@@ -117,6 +119,9 @@ _PORTS = {
         ("wen", 1, "input"), ("waddr", (p["DEPTH"] - 1).bit_length(), "input"), ("wdata", p["WIDTH"], "input"),
         ("ren", 1, "input"), ("raddr", (p["DEPTH"] - 1).bit_length(), "input"), ("rdata", p["WIDTH"], "output"),
     ],
+    "cuvil_rom": lambda p: [
+        ("en", 1, "input"), ("addr", (p["DEPTH"] - 1).bit_length(), "input"), ("data", p["WIDTH"], "output"),
+    ],
 }  # fmt: skip
 
 
@@ -125,7 +130,8 @@ _PORTS = {
 @pytest.mark.parametrize(("command", "cases"), [(XC7.command, BECOMES), ("synth_ecp5", ECP5)])
 def test_memories_become_what_was_asked_for(command: str, cases: list[tuple[str, dict[str, object], set[str]]]) -> None:
     every = {cell: {cell: 1.0} for _, _, cells in cases for cell in cells}
-    found = synthesise({**library_files(), "tops.sv": _tops(cases)}, "tops", Flow(command, every))
+    words = {f"{n}.hex": "".join(f"{k * 151 % 256:x}\n" for k in range(n)).encode() for n in (64, 512)}
+    found = synthesise({**library_files(), **words, "tops.sv": _tops(cases)}, "tops", Flow(command, every))
     for n, (module, parameters, cells) in enumerate(cases):
         use = found.instances[f"dut{n}"]
         assert cells <= set(use), (module, parameters, use)

@@ -16,6 +16,7 @@ from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
+from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.zynq import shell
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
@@ -79,7 +80,7 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
     values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
-    files |= rtl_files(module, graph.constants, name, bits)
+    files |= rtl_files(module, graph.constants, name, bits, Delays.at(profile.clock_hz))
     files |= {
         "run_hls.tcl": fill("run_hls.tcl"),
         "hls_config.cfg": fill("hls_config.cfg"),

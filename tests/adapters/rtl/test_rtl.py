@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,14 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw import ops
+from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.streaming.rtl.emit import emit, hardware
 from cuvil_hw.adapters.streaming.timing.figures import time_design
 from cuvil_hw.adapters.zynq.fabric import FABRICS
+from cuvil_hw.adapters.zynq.project import project
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.legal import parse
 from cuvil_hw.ir.program import Builder, Program
@@ -126,6 +130,16 @@ def test_a_faster_clock_takes_more_stages(clock_hz: float, least: int) -> None:
     assert max(p.last for p in plans.values()) >= least
     slow = {n: p.longest for n, p in plans.items() if p.longest > delays.period}
     assert clock_hz > 100e6 or not slow
+
+
+def test_a_project_is_staged_for_the_clock_of_its_profile() -> None:
+    graph, module = lowered(linear(), 1)
+    stages = []
+    for clock_hz in (50e6, 100e6, 300e6):
+        files = project(module, graph, replace(fpga_runner.PROFILE, clock_hz=clock_hz), Golden()).files
+        layer = files[f"rtl/{graph.kernels[0].name}.sv"].decode()
+        stages.append(max(int(n) for n in re.findall(r"logic valid_(\d+);", layer)))
+    assert stages[0] < stages[1] < stages[2], stages
 
 
 def test_two_builds_are_equal() -> None:

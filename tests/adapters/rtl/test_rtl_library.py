@@ -179,7 +179,7 @@ def test_ports_lay_elements_out_as_their_numpy_bytes(ports: RtlBench, percent: i
         assert got == wanted
 
 
-MEMORIES = ("block", "distributed", "registers", "")
+MEMORIES = ("bram", "uram", "lutram", "registers", "")
 PLACES, MEMORY_BITS = 21, 9
 # One request a word, in the order of its bits: write, place, word, read, place; a read is answered.
 _MEMORY = """
@@ -195,27 +195,29 @@ module memory #(parameter KIND = "") (
         .clk(clk), .wen(go & in_data[0]), .waddr(in_data[5:1]), .wdata(in_data[14:6]),
         .ren(go & in_data[16]), .raddr(in_data[21:17]), .rdata(out_data));
 endmodule
-module constants #(parameter DEPTH = 1, parameter FILE = "") (
+module constants #(parameter DEPTH = 1, parameter FILE = "", parameter KIND = "") (
     input logic clk, input logic rst,
     input logic [7:0] in_data, input logic in_valid, output logic in_ready,
     output logic [8:0] out_data, output logic out_valid, input logic out_ready
 );
     assign in_ready = !out_valid | out_ready;
     always_ff @(posedge clk) out_valid <= !rst & (in_valid | out_valid & !out_ready);
-    cuvil_rom #(.WIDTH(9), .DEPTH(DEPTH), .FILE(FILE)) rom (
+    cuvil_rom #(.WIDTH(9), .DEPTH(DEPTH), .FILE(FILE), .KIND(KIND)) rom (
         .clk(clk), .en(in_valid & in_ready), .addr(in_data[(DEPTH > 1 ? $clog2(DEPTH) : 1)-1:0]), .data(out_data));
 endmodule
 """
-ROMS = (1, 2, 200)
+ROMS = ((1, ""), (2, "lutram"), (200, "bram"))
 
 
 @pytest.fixture(scope="module")
 def memories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RtlBench]:
     folder = tmp_path_factory.mktemp("roms")
-    for depth in ROMS:
+    for depth, _ in ROMS:
         (folder / f"t{depth}.hex").write_text("".join(f"{_constant(depth, n):x}\n" for n in range(depth)))
     made = [Instance("memory", {"KIND": k}, {"in": 22}, {"out": MEMORY_BITS}) for k in MEMORIES]
-    made += [Instance("constants", {"DEPTH": d, "FILE": f"t{d}.hex"}, {"in": 8}, {"out": 9}) for d in ROMS]
+    made += [
+        Instance("constants", {"DEPTH": d, "FILE": f"t{d}.hex", "KIND": k}, {"in": 8}, {"out": 9}) for d, k in ROMS
+    ]
     bench = RtlBench(together(made, {"memory.sv": _MEMORY}), folder)
     yield bench
     bench.model.close()
@@ -239,8 +241,8 @@ def test_memories_answer_with_what_lay_there_before(memories: RtlBench, percent:
             answers.append(held[place])
         if write:
             held[to] = word
-    asked = [[rng.randrange(d) for _ in range(100)] for d in ROMS]
-    found = [[_constant(d, n) for n in a] for d, a in zip(ROMS, asked, strict=True)]
+    asked = [[rng.randrange(d) for _ in range(100)] for d, _ in ROMS]
+    found = [[_constant(d, n) for n in a] for (d, _), a in zip(ROMS, asked, strict=True)]
     got, _ = memories.run(
         [requests] * len(MEMORIES) + asked, [len(answers)] * len(MEMORIES) + [100] * len(ROMS), 1, percent
     )

@@ -15,7 +15,7 @@
 // CHECK-NEXT: count <= 4'hf;
 // CHECK-NEXT: end else if (en) begin
 // CHECK-NEXT: count <=
-// CHECK: cuvil_rom #(.WIDTH(8), .DEPTH(16), .FILE("t.hex")) table_u2 (
+// CHECK: cuvil_rom #(.WIDTH(8), .DEPTH(16), .FILE("t.hex"), .KIND("bram")) table_u2 (
 // CHECK: .addr(count)
 // CHECK: cuvil_ram #(.WIDTH(4), .DEPTH(3), .KIND("lutram")) held (
 // CHECK: .waddr(a[1:0])
@@ -34,7 +34,7 @@ hw.module @m(in %clk: !seq.clock, in %rst: i1, in %a: i4, in %en: i1, out y: i8,
   %product = comb.mul %wide, %natural : i8
   %less = comb.icmp slt %a, %count : i4
   %next = comb.mux %less, %up, %zero : i4
-  %word = "cuvil.hardware.rom"(%clk, %en, %count) <{instance = "table", width = 8 : i32, depth = 16 : i32, file = "t.hex"}> : (!seq.clock, i1, i4) -> i8
+  %word = "cuvil.hardware.rom"(%clk, %en, %count) <{instance = "table", width = 8 : i32, depth = 16 : i32, file = "t.hex", kind = "bram"}> : (!seq.clock, i1, i4) -> i8
   %at = comb.extract %a from 0 : (i4) -> i2
   %kept = "cuvil.hardware.ram"(%clk, %en, %at, %count, %en, %at) <{instance = "held", width = 4 : i32, depth = 3 : i32, kind = "lutram"}> : (!seq.clock, i1, i2, i4, i1, i2) -> i4
   %sum = comb.add %product, %word : i8

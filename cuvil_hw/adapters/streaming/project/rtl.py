@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 def rtl_files(
-    module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int, delays: Delays | None = None
+    module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int, delays: Delays
 ) -> dict[str, bytes]:
-    """The files below rtl/ of a module of `dataflow.lower`. Where it can't be hardware yet, one that says why."""
+    """The files below rtl/ of a module of `dataflow.lower`. `delays`: with the clock that its stages are for. Where it
+    can't be hardware yet, one that says why."""
     try:
         emitted = emit(module, constants, name, delays)
     except NotHardware as e:

@@ -278,7 +278,8 @@ class _Circuit:
             n += 1
             file = f"{name}_{n}.hex"
         address = self.sized(nodes[0].args[0], stage - 1, address_bits(len(words)))
-        op = RomOp(w.unique(name), [w.ports["clk"], self.into(stage), address], sum(bits), len(words), file)
+        inputs, kind = [w.ports["clk"], self.into(stage), address], self.plan.step.bound[name]
+        op = RomOp(w.unique(name), inputs, sum(bits), len(words), file, kind)
         data, at = w.put(op, f"{name}_word"), 0
         for load, wide in zip(nodes, bits, strict=True):
             self.values[load, stage] = w.extract(data, at, self.wide[load])

@@ -6,7 +6,7 @@ walked, branches become choices. Memories whose elements lie apart are registers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -62,7 +62,8 @@ class Ram:
 @dataclass
 class Step:
     """`reads`: whether a step reads a word; `writes`: whether it writes one, and its lanes. `ii`: cycles from one step
-    to the next, at least; `steps`: of a sample; `column`: what a lane of a table holds, word by word."""
+    to the next, at least; `steps`: of a sample; `column`: what a lane of a table holds, word by word; `bound`: what a
+    table is made of."""
 
     name: str
     graph: Graph
@@ -73,6 +74,7 @@ class Step:
     registers: list[Kept]
     rams: list[Ram]
     column: Callable[[str, Lane], list[int]]
+    bound: Mapping[str, str]
 
 
 Table = Callable[[str], Any]  # the array of a table by its symbol
@@ -111,6 +113,7 @@ class _Walk:
         self.rams: dict[str, Ram] = {}
         self.lane_dims: dict[str, tuple[int, ...]] = {}
         self.tables: dict[SSAValue, str] = {}
+        self.bound: dict[str, str] = {}
         self.reads: dict[WordPort, list[Path]] = {}
         self.writes: dict[WordPort, list[tuple[Path, list[Signal]]]] = {}
         self.counters: list[Kept] = []
@@ -177,8 +180,9 @@ class _Walk:
             case memref.AllocaOp():
                 self.memory(op)
             case memref.GetGlobalOp():
-                self.tables[op.memref] = op.name_.root_reference.data
-                self.lane_dims[op.name_.root_reference.data] = _apart(op)
+                symbol = op.name_.root_reference.data
+                self.tables[op.memref], self.bound[symbol] = symbol, notes.text_of(op, notes.Bind)
+                self.lane_dims[symbol] = _apart(op)
             case memref.LoadOp():
                 at = [self.values[i] for i in op.indices]
                 load = self.lookup if op.memref in self.tables else self.load
@@ -392,7 +396,8 @@ class _Walk:
             assert bits is not None
             label = "_".join([memory, *map(str, lane)])
             registers.append(Kept(label, now, graph.wrap(after, bits), self.first.get((memory, lane))))
-        return Step(name, graph, ii, self.steps, reads, writes, registers, list(self.rams.values()), self.column)
+        rams = list(self.rams.values())
+        return Step(name, graph, ii, self.steps, reads, writes, registers, rams, self.column, self.bound)
 
 
 def _apart(op: memref.AllocaOp | memref.GetGlobalOp) -> tuple[int, ...]:
