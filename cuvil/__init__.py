@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cuvil_hw.errors import DoesNotFit as DoesNotFit
     from cuvil_hw.errors import GuardError as GuardError
     from cuvil_hw.errors import InputError as InputError
+    from cuvil_hw.errors import MissesSlot as MissesSlot
     from cuvil_hw.errors import ProfileError as ProfileError
     from cuvil_hw.errors import ToolNotFound as ToolNotFound
     from cuvil_hw.errors import Unsupported as Unsupported
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cuvil_hw.runtime.dynamic import DynamicExecutable as DynamicExecutable
     from cuvil_hw.runtime.executable import Executable as Executable
     from cuvil_hw.runtime.load import load as load
+    from cuvil_hw.schedule.slots import timing as timing
     from cuvil_hw.target.profile import builtin_profiles as targets
     from cuvil_hw.version import VERSION as __version__
 
@@ -48,6 +50,7 @@ _WHERE = {
     "Dim": ("cuvil_hw.extent.dim", "Dim"),
     "Constraint": ("cuvil_hw.extent.constraint", "Constraint"),
     "register_op": ("cuvil_hw.ops.custom", "register_op"),
+    "timing": ("cuvil_hw.schedule.slots", "timing"),
     "targets": ("cuvil_hw.target.profile", "builtin_profiles"),
     "__version__": ("cuvil_hw.version", "VERSION"),
     **{
@@ -60,6 +63,7 @@ _WHERE = {
             "DoesNotFit",
             "GuardError",
             "InputError",
+            "MissesSlot",
             "ProfileError",
             "ToolNotFound",
             "Unsupported",
@@ -78,6 +82,7 @@ __all__ = [
     "Executable",
     "GuardError",
     "InputError",
+    "MissesSlot",
     "ProfileError",
     "ToolNotFound",
     "Unsupported",
@@ -89,6 +94,7 @@ __all__ = [
     "load",
     "register_op",
     "targets",
+    "timing",
 ]
 
 

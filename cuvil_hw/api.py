@@ -36,6 +36,7 @@ from cuvil_hw.compile.open.pipeline import compile_model
 from cuvil_hw.compile.pack import pack
 from cuvil_hw.compile.partition import Partition, split
 from cuvil_hw.compile.precision import check_narrow, choose_precision
+from cuvil_hw.compile.slots import in_slots, slots_of
 from cuvil_hw.compile.styles import Arranged, fastest
 from cuvil_hw.contract.build import BuildPlan, telling
 from cuvil_hw.contract.registry import ADAPTERS, blaming
@@ -56,6 +57,7 @@ from cuvil_hw.schedule import memory, solver
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.measured import Measured, corrected
+from cuvil_hw.schedule.slots import Slots, TimeSlot
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals, Surroundings
 from cuvil_hw.target.opt_level import at_level, level_of, searches
 from cuvil_hw.target.profile import Profile, load_profile
@@ -96,6 +98,7 @@ def compile(
     state: Mapping[str, str] | None = None,
     max_trips: int | None = None,
     opt_level: int | None = None,
+    timing: Slots | None = None,
     interface: str | None = None,
     progress: Progress | None = None,
     dump: str | Path | None = None,
@@ -127,6 +130,7 @@ def compile(
         max_trips: number of iterations compiled for a loop that ends by computed values; a call that needs more raises
             GuardError.
         opt_level: 0 to 3 (target/opt_level.py); None: the profile's, usually 2.
+        timing: a time slot that the program keeps at worst, or slots by layer: see `cuvil.timing`.
         interface: the device that the result opens: "hw", "sim" or "null"; None: the target's default.
         progress: called as progress(step, steps done, steps in all) before each of STEPS, and before each command of a
             build ("build: place and route the design").
@@ -139,8 +143,8 @@ def compile(
         ProfileError: the profile is unknown or wrong, also in settings that its adapter doesn't know.
         Unsupported: parts of the model can't be compiled; lists all of them.
         DoesNotFit: the target's resources are too small; names layer, axis, need, limit and the nearest fit.
-        InputError: the calibration data are wrong.
-        ToolNotFound, BuildFailed: a product can't be built here.
+        MissesSlot: a time slot is too short; names layer, cycles and slot.
+        InputError: the calibration data are wrong. ToolNotFound, BuildFailed: a product can't be built here.
         CuvilError: anything else that is wrong with the arguments; base class of those above.
     """
     needs_python("compile a model")
@@ -149,19 +153,19 @@ def compile(
                     dump=dump)  # fmt: skip
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
-    adapter = adapter_for(profile, interface)
+    adapter, slots = adapter_for(profile, interface), slots_of(model, timing)
     with observed(Dump(dump) if dump is not None else None):
         step("import the model")
         if opens_shapes(model, example_inputs, shapes, constraints):
-            if state:
-                raise CuvilError("state is kept by programs with fixed shapes; give shapes without Dim or constraints")
+            if state or slots:
+                raise CuvilError("state and time slots need fixed shapes; give shapes without Dim or constraints")
             opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
             return compile_model(opened, profile, adapter, calibration, precision, interface, step, compile_program)
         program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
         observe("import", program.module)
         step("simplify")
         simplify(program)
-        return compile_program(program, profile, adapter, calibration, precision, interface, step)
+        return compile_program(program, profile, adapter, calibration, precision, interface, step, slots)
 
 
 @collecting_later()
@@ -257,10 +261,11 @@ def compile_program(
     precision: str | None,
     interface: str | None,
     step: Callable[[str], None],
+    slots: Mapping[str, TimeSlot] | None = None,
 ) -> Executable:
     """The steps after import: from a simplified program, which is changed in place, to an Executable.
 
-    `step` is called with the name of each step before it starts.
+    `step` is called with the name of each step before it starts; `slots`: by layer, "" for the program.
     """
     chosen = choose_precision(program, precision, calibration is not None, profile)
     with blaming(ADAPTERS, profile.adapter):
@@ -283,6 +288,7 @@ def compile_program(
             legal(module)
             if isinstance(adapter, Times):
                 design = replace(design, timing=adapter.timing(module, design, profile))
+            design = replace(design, slots=in_slots(slots or {}, adapter, module, design, profile))
             step("write sources")
             plan = adapter.plan(module, design, profile, expected)
             measured = measure(adapter, plan, profile)

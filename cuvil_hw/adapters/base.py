@@ -169,6 +169,15 @@ class Times(Protocol):
 
 
 @runtime_checkable
+class ProvesTime(Protocol):
+    """What an adapter may have beside `Times`: what a sample takes at worst, for time slots (schedule/slots.py)."""
+
+    def worst_cases(self, module: ModuleOp, design: Design, profile: Profile) -> Mapping[str, int]:
+        """Cycles by layer, "" for the whole program, of a lowered module after `timing`. Raises CuvilError where that
+        can't be known, with the reason."""
+
+
+@runtime_checkable
 class OwnPasses(Protocol):
     """What an adapter may have beside `Adapter`'s: passes of its own over the program that it is given."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from cuvil_hw.cli.output import check_outputs, command_line, console, print_json
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.report import text
 from cuvil_hw.report.report import Report
+from cuvil_hw.schedule.timing import layer_of
 
 if TYPE_CHECKING:
     from cuvil_hw.adapters.streaming.synthesis.yosys import Synthesised
@@ -80,7 +81,7 @@ def beside(report: Report, record: RtlRecord, found: Synthesised) -> dict[str, A
     writer = {f"fifo_{c.name}": c.writer for c in record.channels}
     counted: dict[str, dict[str, float]] = {name: {} for name in (*layers, REST)}
     for instance, use in (*found.instances.items(), ("", found.rest)):
-        _add(counted[_layer(writer.get(instance, instance), layers)], use)
+        _add(counted[layer_of(writer.get(instance, instance), layers, REST)], use)
     rows = [
         {"layer": layer["name"], "analytic": dict(layer["use"]), "yosys": counted[layer["name"]]}
         for layer in report["layers"]
@@ -104,9 +105,3 @@ def beside(report: Report, record: RtlRecord, found: Synthesised) -> dict[str, A
 def _add(into: dict[str, float], use: Mapping[str, float]) -> None:
     for axis, amount in use.items():
         into[axis] = into.get(axis, 0.0) + amount
-
-
-def _layer(process: str, layers: Sequence[str]) -> str:
-    """Processes of a layer are named after it."""
-    found = [name for name in layers if process == name or process.startswith(f"{name}_")]
-    return max(found, key=len, default=REST)

@@ -12,6 +12,7 @@ from typing import Any
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import check_max_trips
+from cuvil_hw.schedule.slots import by_layer
 from cuvil_hw.target.opt_level import check_level
 
 MAX_NAME = 200  # characters of a program's name
@@ -26,6 +27,7 @@ def check_arguments(
     state: Any = None,
     max_trips: Any = None,
     opt_level: Any = None,
+    timing: Any = None,
     interface: Any = None,
     progress: Any = None,
     done: Any = None,
@@ -42,6 +44,7 @@ def check_arguments(
         raise CuvilError(f"constraints is {_kind(constraints)}, expected text such as 'S <= 2*B', or a list of it")
     check_max_trips(max_trips)
     check_level(opt_level)
+    by_layer(timing)
     if interface is not None and not isinstance(interface, str):
         raise CuvilError(f"interface is {_kind(interface)}, expected a name such as 'hw', 'sim' or 'null'")
     if dump is not None and not isinstance(dump, str | Path):

@@ -61,6 +61,7 @@ def pack(
         kernels=graph,
         choice=design.choice,
         timing=design.timing,
+        slots=design.slots,
         axes=profile.axes,
         clock_hz=profile.clock_hz,
         fixed=design.overhead,
@@ -79,6 +80,7 @@ def pack(
             *program.notes.get("measured", ()),
             *program.notes.get("style", ()),
             *program.notes.get("built", ()),
+            *(use.note for use in design.slots),
         ],
     )
     return container.assemble(

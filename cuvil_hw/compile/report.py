@@ -11,6 +11,7 @@ from cuvil_hw.runtime.host import HostProgram
 from cuvil_hw.schedule.kernel import Kernel, KernelGraph
 from cuvil_hw.schedule.memory import MemoryPlan
 from cuvil_hw.schedule.resources import Resource
+from cuvil_hw.schedule.slots import SlotUse
 from cuvil_hw.schedule.space import Candidate, Choice
 from cuvil_hw.schedule.timing import ORIGIN, DesignTiming, WaitTime
 from cuvil_hw.types import TensorType
@@ -39,6 +40,7 @@ def build_report(
     quantization: Mapping[str, Any] | None = None,
     host: Sequence[Mapping[str, Any]] | None = None,
     timing: DesignTiming | None = None,
+    slots: Sequence[SlotUse] = (),
 ) -> Report:
     """Collect the report of one compilation. It contains no time of day and no path, so equal compilations give equal
     reports.
@@ -52,6 +54,7 @@ def build_report(
         quantization: result of `passes/quantize/fidelity.py`; its warnings become notes.
         host: the steps of both host programs with their seconds; None: not known.
         timing: of a design whose layers stream; None: the layers' estimates stand for it.
+        slots: how its time slots are used.
     """
     layers = [_layer(k, choice.candidate(k.name)) for k in kernels.kernels]
     fixed, used = (_sum(use, {} if timing is None else timing.use) for use in (fixed, choice.use))
@@ -72,7 +75,7 @@ def build_report(
                 "gap": (choice.objective - choice.bound) / choice.objective if choice.objective > 0 else 0.0,
             },
             **_speed(layers, choice.style, clock_hz, host or (), timing),
-            "timing": None if timing is None else _timing(timing, layers),
+            "timing": None if timing is None else _timing(timing, layers, slots),
             # Layers that stream keep no intermediate results.
             "memory": None
             if choice.style == "spatial"
@@ -162,7 +165,7 @@ def _whole(value: float) -> int | float:
     return int(value) if float(value).is_integer() else value
 
 
-def _timing(timing: DesignTiming, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _timing(timing: DesignTiming, layers: Sequence[Mapping[str, Any]], slots: Sequence[SlotUse]) -> dict[str, Any]:
     """The simulated figures with what each process waits for, and the estimates beside them."""
     return {
         "interval": _whole(timing.interval),
@@ -174,6 +177,7 @@ def _timing(timing: DesignTiming, layers: Sequence[Mapping[str, Any]]) -> dict[s
             {"name": p.name, "cycles": p.cycles, "waits": [_wait(w) for w in p.waits]} for p in timing.processes
         ],
         "notes": list(timing.notes),
+        **({"slots": [use.to_json() for use in slots]} if slots else {}),
     }
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cuvil_hw.extent.constraint import Constraint
     from cuvil_hw.frontend.python.load import Arguments, Traced
     from cuvil_hw.runtime.dynamic import DynamicExecutable
+    from cuvil_hw.schedule.slots import Slots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
         name: str | None
         max_trips: int | None
         opt_level: int | None
+        timing: Slots | None
         interface: str | None
         progress: api.Progress | None
         dump: str | Path | None
@@ -186,7 +188,7 @@ def compile(
         target: as in `cuvil_hw.api.compile`; "cpu" by default for functions.
         example_inputs: arguments to compile for now, instead of at the first call.
         max_trips: number of iterations compiled for a loop whose end depends on tensors; 32 by default.
-        precision, calibration, opt_level, interface, name, dump: as in `cuvil_hw.api.compile`.
+        precision, calibration, opt_level, timing, interface, name, dump: as in `cuvil_hw.api.compile`.
 
     Raises:
         Unsupported: for functions, lists every construct that can't be compiled, by line.

@@ -81,6 +81,18 @@ class DoesNotFit(CuvilError):
         )
 
 
+class MissesSlot(CuvilError):
+    """Layers, or the program, take longer at worst than their time slots allow; lists all of them."""
+
+    def __init__(self, missed: Sequence[str]) -> None:
+        self.missed = tuple(missed)
+        listed = "".join(f"\n  - {line}" for line in self.missed)
+        super().__init__(
+            f"{len(self.missed)} time slot(s) missed:{listed}\ngive a longer slot, a smaller offset, a faster clock, "
+            "or a part with room for more parallel work"
+        )
+
+
 class ProfileError(CuvilError):
     """A target profile (YAML) is wrong: cites file, line and key."""
 

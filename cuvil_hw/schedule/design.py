@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.memory import MemoryPlan
+from cuvil_hw.schedule.slots import SlotUse
 from cuvil_hw.schedule.space import Choice
 from cuvil_hw.schedule.timing import DesignTiming
 
@@ -17,7 +18,8 @@ F = TypeVar("F")
 @dataclass(frozen=True, slots=True)
 class Design:
     """`memory`: where intermediate results lie, with the adapter's alignment; `live_bytes`: memory that a run keeps;
-    `overhead`: use per axis besides the kernels; `timing`: of a streaming design, once its adapter has timed it."""
+    `overhead`: use per axis besides the kernels; `timing`: of a streaming design, once its adapter has timed it;
+    `slots`: how its time slots are used."""
 
     graph: KernelGraph
     choice: Choice
@@ -25,6 +27,7 @@ class Design:
     live_bytes: float
     overhead: Mapping[str, float]
     timing: DesignTiming | None = None
+    slots: tuple[SlotUse, ...] = ()
 
     def forms(self, kind: type[F]) -> tuple[F, ...]:
         """The chosen form of every kernel, in their order. Raises TypeError for one of another kind."""

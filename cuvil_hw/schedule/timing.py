@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 ORIGIN = "simulated (timing model)"
@@ -21,11 +21,19 @@ class WaitTime:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTime:
-    """`cycles`: for a sample when it never waits."""
+    """`cycles`: for a sample when it never waits; `first`: cycles in which it moves its first word of the first sample,
+    and is through with that, from the sample's first word in."""
 
     name: str
     cycles: int
     waits: tuple[WaitTime, ...] = ()
+    first: tuple[int, int] = (0, 0)
+
+
+def layer_of(process: str, layers: Sequence[str], other: str = "") -> str:
+    """The layer whose a process is; `other` for ports, forks and converters. Processes are named after their layers."""
+    found = [name for name in layers if process == name or process.startswith(f"{name}_")]
+    return max(found, key=len, default=other)
 
 
 @dataclass(frozen=True, slots=True)

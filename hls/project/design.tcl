@@ -1,6 +1,9 @@
 # What shell.tcl builds: shell $shell around design $project.
 set project {$project}
 set top {$top}
+# What makes the core: hls (build.py) or rtl (ip.tcl), which has registers at core_base.
+set flow $flow
+set core_base $core_base
 set part $part
 set board $board
 set bits $bits

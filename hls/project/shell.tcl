@@ -1,7 +1,7 @@
-# Vivado: the block design around the exported core, and its bitstream. Run build.py first.
+# Vivado: the block design around the exported core, and its bitstream. Run build.py (or ip.tcl, where that is) first.
 #   vivado -mode batch -source shell.tcl              makes shell.bit and shell.hwh in this folder
-# Each port of the core has an AXI DMA in simple mode. The core's ap_start is tied to one: it takes the next sample as soon
-# as it can.
+# Each port of the core has an AXI DMA in simple mode. The core takes the next sample as soon as it can: ap_start of an HLS core
+# is tied to one, one of SystemVerilog runs from reset on, and has registers behind those of the DMAs.
 source design.tcl
 
 if {$processor eq ""} {
@@ -11,9 +11,18 @@ create_project -force shell build -part $part
 if {$board ne "" && [llength [get_board_parts -quiet $board]]} {
     set_property board_part $board [current_project]
 }
-set cores [glob -nocomplain $project/solution1/impl/ip hls_component/hls/impl/ip]
+if {$flow eq "rtl"} {
+    set places {ip}
+    set vlnv cuvil:rtl:$top
+    set first ip.tcl
+} else {
+    set places [list $project/solution1/impl/ip hls_component/hls/impl/ip]
+    set vlnv xilinx.com:hls:$top
+    set first build.py
+}
+set cores [glob -nocomplain {*}$places]
 if {![llength $cores]} {
-    error "no exported core in $project/solution1/impl/ip or hls_component/hls/impl/ip: run build.py first"
+    error "no exported core in [join $places { or }]: run $first first"
 }
 set_property ip_repo_paths [lindex $cores 0] [current_project]
 update_ip_catalog
@@ -40,16 +49,21 @@ connect_bd_net [get_bd_pins $clock] [get_bd_pins resets/slowest_sync_clk]
 connect_bd_net [get_bd_pins $reset] [get_bd_pins resets/ext_reset_in]
 
 # Core, always started
-create_bd_cell -type ip -vlnv xilinx.com:hls:$top accel
-create_bd_cell -type ip -vlnv xilinx.com:ip:xlconstant one
-connect_bd_net [get_bd_pins one/dout] [get_bd_pins accel/ap_start]
+create_bd_cell -type ip -vlnv $vlnv accel
+if {$flow ne "rtl"} {
+    create_bd_cell -type ip -vlnv xilinx.com:ip:xlconstant one
+    connect_bd_net [get_bd_pins one/dout] [get_bd_pins accel/ap_start]
+}
 connect_bd_net [get_bd_pins $clock] [get_bd_pins accel/ap_clk]
 connect_bd_net [get_bd_pins resets/peripheral_aresetn] [get_bd_pins accel/ap_rst_n]
 
 # One DMA a port; registers behind one interconnect, memory behind another
 set count [llength $stream_ports]
 set cell [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect registers]
-set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI $count] $cell
+set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI [expr {$count + ($flow eq "rtl")}]] $cell
+if {$flow eq "rtl"} {
+    connect_bd_intf_net [get_bd_intf_pins registers/M[format %02d $count]_AXI] [get_bd_intf_pins accel/s_axi_control]
+}
 set cell [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect ddr]
 set_property -dict [list CONFIG.NUM_SI $count CONFIG.NUM_MI 1] $cell
 connect_bd_intf_net [get_bd_intf_pins ${processor}_0/$control] [get_bd_intf_pins registers/S00_AXI]
@@ -101,6 +115,9 @@ foreach pin $held {
 foreach row $stream_ports {
     lassign $row port direction dma base
     assign_bd_address -offset $base -range 64K [get_bd_addr_segs $dma/S_AXI_LITE/Reg]
+}
+if {$flow eq "rtl"} {
+    assign_bd_address -offset $core_base -range 64K [get_bd_addr_segs accel/s_axi_control/*]
 }
 assign_bd_address
 validate_bd_design

@@ -32,21 +32,23 @@ CORE_BYTES, CORE_START, CORE_DONE, CORE_IDLE = 0x1000, 1, 2, 4
 
 @dataclass
 class Design:
-    """What a bitstream does: the loaded HLS simulator of a design, and its ports."""
+    """What a bitstream does: a loaded simulator of a design, and its ports. `seconds`: that it ran, in its own time."""
 
     simulator: Loaded
     inputs: tuple[StreamPort, ...]
     outputs: tuple[StreamPort, ...]
     part: str
     packets: bool = True
+    seconds: float = 0.0
 
     def compute(self, samples: list[Samples]) -> list[Samples]:
-        """Bytes of samples in, bytes of samples out, by the compiled HLS C++."""
+        """Bytes of samples in, bytes of samples out, by the simulator."""
         arrays = []
         for port, raw in zip(self.inputs, samples, strict=True):
             rows = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), port.payload_bytes)
             arrays.append(port.unpack(rows))
-        results, _ = self.simulator.run(arrays)
+        results, seconds = self.simulator.run(arrays)
+        self.seconds += seconds
         out = []
         for port, array in zip(self.outputs, results, strict=True):
             rows = np.zeros((len(array), port.sample_bytes), np.uint8)

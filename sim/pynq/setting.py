@@ -11,12 +11,13 @@ from pathlib import Path
 from pynq import Device
 from pynq.ps import Clocks
 
+from cuvil_hw.adapters.streaming.verilated.device import RtlSimulator
 from cuvil_hw.adapters.zynq import bitstreams, shell
 from cuvil_hw.adapters.zynq.ports import design_digest, ends_of, stream_ports
 from cuvil_hw.adapters.zynq.simbuild import build_simulation
 from cuvil_hw.adapters.zynq.simulator import LoadedSimulation
 from cuvil_hw.adapters.zynq.temporal_sim import TemporalSimulation
-from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.device import DeviceProgram, Loaded
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import SOURCES, Artifact
 from sim.pynq.board import Design, MasterDesign, SimulatedBoard, bit_file
@@ -53,8 +54,9 @@ def _digest(artifact: Artifact) -> str:
     return design_digest(sources, artifact.manifest.info)
 
 
-def design_of(artifact: Artifact) -> tuple[str, Design]:
-    """An artifact's digest and its design, compiled by the HLS simulator."""
+def design_of(artifact: Artifact, fabric: str = "sim") -> tuple[str, Design]:
+    """An artifact's digest and its design, as the device `fabric` simulates it: "sim" (its C++), "rtl" (its
+    SystemVerilog)."""
     manifest = artifact.manifest
     inputs, outputs = stream_ports(manifest.info)
     with tempfile.TemporaryDirectory(prefix="cuvil-board-") as folder:
@@ -62,7 +64,11 @@ def design_of(artifact: Artifact) -> tuple[str, Design]:
         program = DeviceProgram(
             manifest.model, Path(folder), manifest.device_inputs, manifest.device_outputs, manifest.info
         )
-        simulator = LoadedSimulation(build_simulation(program), program)
+        simulator: Loaded
+        if fabric == "rtl":
+            simulator = RtlSimulator(manifest.model, float(manifest.profile["clock_hz"])).load(program)
+        else:
+            simulator = LoadedSimulation(build_simulation(program), program)
     packets = manifest.info.get("packets") is True
     design = Design(simulator, inputs, outputs, str(manifest.profile["part"]), packets)
     return _digest(artifact), design
@@ -75,11 +81,12 @@ def register(
     content: bytes = b"0123",
     started_by_register: bool = False,
     clock_hz: float | None = None,
+    fabric: str = "sim",
 ) -> bitstreams.Entry:
     """Make a bitstream of an artifact for the simulated board, and add it to the registry as a user would. `clock_hz`:
-    what it is built for; None: the profile's."""
+    what it is built for; None: the profile's; `fabric`: as in `design_of`."""
     temporal = "masters" in artifact.manifest.info
-    digest, design = masters_of(artifact) if temporal else design_of(artifact)
+    digest, design = masters_of(artifact) if temporal else design_of(artifact, fabric)
     clock_hz = clock_hz or float(artifact.manifest.profile["clock_hz"])
     bit = bit_file(content, design.part, "shell_wrapper", int(digest[:8], 16))
     board.designs[hashlib.sha256(bit).hexdigest()] = design

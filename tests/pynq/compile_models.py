@@ -44,6 +44,16 @@ class Keywords(torch.nn.Sequential):
         super().__init__(first, norm(channels), relu(), *separable, *ends, torch.nn.Softmax(1))
 
 
+class Digits(torch.nn.Sequential):
+    """Images of 8×8 pixels."""
+
+    def __init__(self) -> None:
+        relu = torch.nn.ReLU
+        first, second = torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Conv2d(4, 8, 3, padding=1)
+        ends = (torch.nn.Flatten(), torch.nn.Linear(32, 10))
+        super().__init__(first, relu(), torch.nn.MaxPool2d(2), second, relu(), torch.nn.MaxPool2d(2), *ends)
+
+
 def main(folder: Path, models: Path | None) -> None:
     draw = np.random.default_rng(5)
     if models is not None:
@@ -70,6 +80,14 @@ def main(folder: Path, models: Path | None) -> None:
         np.savez(folder / f"keywords-{target}.npz", x0=sounds, y0=y)
 
     profile = load_profile("pynq-z2")
+    core = replace(profile, settings={**profile.settings, "flow": "rtl"})
+    images = draw.normal(size=(12, 1, 8, 8)).astype(np.float32)
+    executable = cuvil.compile(Digits().eval(), core, images[:1], images, "int8", name="digits")
+    executable.save(folder / "digits-rtl.cuvil")
+    program = level1(executable)
+    y = np.concatenate([evaluate(program, [row[None]])[0] for row in images])
+    np.savez(folder / "digits-rtl.npz", x0=images, y0=y)
+
     temporal = replace(profile, settings={**profile.settings, "style": "temporal"})
     executable = cuvil.compile(words, temporal, sounds[:1], sounds, "int8", name="keywords")
     executable.save(folder / "temporal-pynq-z2.cuvil")

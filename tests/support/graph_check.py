@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program, evaluate
 from cuvil_hw.passes.pipeline import run_pipeline
-from tests.support import cpu_runner, fpga_runner
+from tests.support import cpu_runner, fpga_runner, rtl_runner
 from tests.support.graph_maker import ROUGH, Array, Kind, Made, Value, program_of, samples
 from tests.support.graph_steps import KINDS
 
@@ -39,7 +40,17 @@ def zynq(program: Program, seed: int) -> Iterator[Run]:
         yield lambda inputs: simulation.run(inputs)[0]
 
 
-TARGETS = {"cpu": cpu, "zynq": zynq}
+@contextmanager
+def rtl(program: Program, seed: int) -> Iterator[Run]:
+    """The same design's SystemVerilog in Verilator, with ports that wait in a part of the cycles."""
+    graph = fpga_runner.graph_of(program, narrow=False)
+    choice = fpga_runner.random_choice(graph, random.Random(seed))
+    module = dataflow.lower(graph, fpga_runner.forms_of(choice), 64)
+    with rtl_runner.simulated(graph, module, quick=True) as simulation:
+        yield lambda inputs: simulation.run(inputs, seed, 20)[0]
+
+
+TARGETS = {"cpu": cpu, "zynq": zynq, "rtl": rtl}
 
 
 def differs(value: Value, got: Array, want: Array) -> str:

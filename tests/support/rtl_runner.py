@@ -39,14 +39,16 @@ class Simulation:
 
 
 @contextmanager
-def simulated(graph: KernelGraph, module: ModuleOp, bits: int = 64) -> Iterator[Simulation]:
-    """The RTL of a lowered graph, compiled. `bits`: of a port."""
-    with modelled(emit(module, graph.constants, "model"), graph.inputs, graph.outputs, bits) as model:
+def simulated(graph: KernelGraph, module: ModuleOp, bits: int = 64, quick: bool = False) -> Iterator[Simulation]:
+    """The RTL of a lowered graph, compiled. `bits`: of a port; `quick`: without optimising."""
+    with modelled(emit(module, graph.constants, "model"), graph.inputs, graph.outputs, bits, quick) as model:
         yield Simulation(graph, model, bits)
 
 
 @contextmanager
-def modelled(files: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str], bits: int) -> Iterator[Model]:
+def modelled(
+    files: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str], bits: int, quick: bool = False
+) -> Iterator[Model]:
     """The emitted files of a design `model`, compiled. `inputs`, `outputs`: names of its ports."""
     sources = {n: t.encode() for n, t in files.items() if n.endswith(".sv")} | library_files()
     ins, outs = (tuple(Wires.axis(f"{way}_axis_{n}", bits) for n in names)
@@ -55,7 +57,7 @@ def modelled(files: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[
         for name, text in files.items():
             if name.endswith(".hex"):
                 Path(folder, name).write_text(text)
-        model = Model(build(Module(sources, "model_top", ins, outs, {})), "model", Path(folder))
+        model = Model(build(Module(sources, "model_top", ins, outs, {}), quick=quick), "model", Path(folder))
         try:
             yield model
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw.adapters.agilex.device import INTERFACES
@@ -12,7 +13,11 @@ from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
+from cuvil_hw.adapters.streaming.project.project import project_name
+from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.ir.annotations import Name, text_of
+from cuvil_hw.ir.level2 import StreamOp
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
@@ -45,4 +50,20 @@ class AgilexAdapter(Streaming):
         return memory_ports(super().lower(design, profile))
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
-        return project(module, design.graph, profile, golden)
+        plan, streams = project(module, design.graph, profile, golden), self._streams(module, design, profile)
+        name, delays = project_name(design.graph), self.delays(profile)
+        rtl = rtl_files(streams, design.graph.constants, name, MEMORY_BITS, delays, required=False)
+        return replace(plan, files={**plan.files, **rtl})
+
+    def worst_cases(self, module: ModuleOp, design: Design, profile: Profile) -> Mapping[str, int]:
+        return super().worst_cases(self._streams(module, design, profile), design, profile)
+
+    def _streams(self, module: ModuleOp, design: Design, profile: Profile) -> ModuleOp:
+        """The design with ports that are streams, as hardware has them, and the FIFOs of `module`."""
+        streams = super().lower(design, profile)
+        sized = {text_of(op, Name): op for op in module.walk() if isinstance(op, StreamOp)}
+        for op in streams.walk():
+            if isinstance(op, StreamOp):
+                op.properties["depth"] = sized[text_of(op, Name)].depth
+                op.attributes.update(sized[text_of(op, Name)].attributes)
+        return streams

@@ -18,13 +18,14 @@ from cuvil_hw.adapters.agilex.record import AgilexRecord
 from cuvil_hw.adapters.agilex.runtime import EMULATION, EMULATION_DEPTH, POCL, Platform, Worker, missing
 from cuvil_hw.adapters.agilex.sycl import SyclCycleSimulator, SyclSimulator
 from cuvil_hw.adapters.streaming.analysis.streamed import packed_for, unpacked
+from cuvil_hw.adapters.streaming.verilated.device import RtlSimulator
 from cuvil_hw.contract.device import Array, Device, DeviceProgram
 from cuvil_hw.contract.record import check_seal, info_of, read
 from cuvil_hw.errors import CuvilError, DeviceError, ToolNotFound
 from cuvil_hw.runtime import forks
 from cuvil_hw.runtime.null import NullDevice
 
-INTERFACES = ("hw", "sim", "sim-depth", "sim-pocl", "sim-sycl", "sim-cycles", "null")
+INTERFACES = ("hw", "sim", "sim-depth", "sim-pocl", "sim-sycl", "sim-cycles", "rtl", "null")
 CHUNK_BYTES = 1 << 22  # of ports and streams in one call
 MOST_SAMPLES = 64
 
@@ -32,7 +33,8 @@ MOST_SAMPLES = 64
 def open_device(profile: Mapping[str, Any], interface: str) -> Device:
     """The device of a profile: "sim" (Intel's FPGA emulator, channels deep enough to run fast), "sim-depth" (the same
     with the depths of the source; slow), "sim-pocl" (PoCL, streams as buffers), "sim-sycl" (the SYCL source, by g++),
-    "sim-cycles" (that, with clocks) or "null". Raises CuvilError for others, ToolNotFound for "hw", which needs a card
+    "sim-cycles" (that, with clocks), "rtl" (its SystemVerilog) or "null". Raises CuvilError for others, ToolNotFound
+    for "hw", which needs a card
     and its vendor's tools."""
     name = str(profile.get("name", "agilex"))
     wait_s = float(profile.get("settings", {}).get("stall_s", 60))
@@ -47,6 +49,8 @@ def open_device(profile: Mapping[str, Any], interface: str) -> Device:
             return SyclSimulator(name)
         case "sim-cycles":
             return SyclCycleSimulator(name, float(profile["clock_hz"]))
+        case "rtl":
+            return RtlSimulator(name, float(profile["clock_hz"]))
         case "null":
             return NullDevice(name)
         case "hw":

@@ -6,24 +6,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.ecp5.device import INTERFACES
 from cuvil_hw.adapters.ecp5.fabric import ECP5, SHELL
 from cuvil_hw.adapters.ecp5.parts import contradictions
-from cuvil_hw.adapters.ecp5.project import CHECKED, line_cycles, plan
+from cuvil_hw.adapters.ecp5.project import CHECKED, LOGIC_SHARES, line_cycles, plan
 from cuvil_hw.adapters.ecp5.record import AXIS_BITS
 from cuvil_hw.adapters.ecp5.synthesis import FLOW
 from cuvil_hw.adapters.streaming.adapter import Streaming
 from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.ops.base import Op
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
 from cuvil_hw.target.profile import Profile
-from cuvil_hw.types import TensorType
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -55,12 +53,12 @@ class Ecp5Adapter(Streaming):
     def port_bits(self, profile: Profile) -> int:
         return AXIS_BITS
 
-    def refuses(
-        self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
-    ) -> str | None:
-        if any(dtypes.is_float(kind.dtype) for kind in (*inputs, *outputs)):
-            return f"{op.mnemonic} works on floats, and the modules of {profile.name} compute in integers; choose int8"
-        return super().refuses(op, inputs, outputs, profile)
+    def delays(self, profile: Profile) -> Delays:
+        """Of the deepest pipelines that its project may be built with."""
+        return Delays(period=min(LOGIC_SHARES) * 1e9 / profile.clock_hz)
+
+    def integers(self, profile: Profile) -> str | None:
+        return f"the modules of {profile.name} compute in integers"
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         made = super().offer(graph, profile)

@@ -49,7 +49,7 @@ def plan(module: ModuleOp, design: Design, profile: Profile) -> BuildPlan:
 def _plan(module: ModuleOp, graph: KernelGraph, profile: Profile, share: float) -> BuildPlan:
     name, part = project_name(graph), required(profile)
     period = 1e9 / profile.clock_hz
-    files = rtl_files(module, graph.constants, name, AXIS_BITS, Delays(period=share * period))
+    files = rtl_files(module, graph.constants, name, AXIS_BITS, Delays(period=share * period), required=True)
     known_by = identity(files)
     files |= board_files(name, graph, profile, known_by)
     info = info_of(Ecp5Record(**facts(graph), identity=known_by.hex(), baud=profile.setting("baud", BAUD)))

@@ -6,12 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.streaming.analysis import cost
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
+from cuvil_hw.adapters.streaming.rtl.delays import Delays
+from cuvil_hw.adapters.streaming.rtl.emit import stages
+from cuvil_hw.adapters.streaming.rtl.worst import worst_cases
 from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.adapters.streaming.timing.figures import time_design
 from cuvil_hw.contract.build import BuildPlan
@@ -49,6 +53,14 @@ class Streaming(ABC):
     def port_bits(self, profile: Profile) -> int:
         """Bits that a port moves a cycle. Raises ProfileError."""
 
+    def integers(self, profile: Profile) -> str | None:
+        """Why designs for a profile compute in integers alone; None where they needn't."""
+        return None
+
+    def delays(self, profile: Profile) -> Delays:
+        """For the stages of its SystemVerilog."""
+        return Delays.at(profile.clock_hz)
+
     @abstractmethod
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
         """See the contract."""
@@ -61,6 +73,9 @@ class Streaming(ABC):
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
+        why = self.integers(profile)
+        if why is not None and any(dtypes.is_float(kind.dtype) for kind in (*inputs, *outputs)):
+            return f"{op.mnemonic} works on floats, and {why}; choose int8"
         return refusal(op, inputs, outputs, profile.name)
 
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
@@ -89,3 +104,8 @@ class Streaming(ABC):
             return cost.fifo_kind(fabric, depth, bits)
 
         return time_design(module, design.graph.constants, price, made_of, spare)
+
+    def worst_cases(self, module: ModuleOp, design: Design, profile: Profile) -> Mapping[str, int]:
+        assert design.timing is not None
+        top, plans = stages(module, design.graph.constants, self.delays(profile))
+        return worst_cases(top, plans, design.timing, [k.name for k in design.graph.kernels])

@@ -16,6 +16,7 @@ from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits
 from cuvil_hw.adapters.zynq.parts import contradictions
 from cuvil_hw.adapters.zynq.project import project
+from cuvil_hw.adapters.zynq.record import FLOWS, RTL
 from cuvil_hw.adapters.zynq.synthesis import flow
 from cuvil_hw.adapters.zynq.temporal import ZynqTemporal
 from cuvil_hw.contract.build import BuildPlan
@@ -40,12 +41,23 @@ class ZynqAdapter(Streaming):
         "axi_stream_bits": STREAM_BITS,
         "host": HOSTS,
         "style": ("auto", "spatial", "temporal"),
+        "flow": FLOWS,
         "ddr_gb_s": float,
         "ddr_latency_ns": float,
     }
 
     def contradictions(self, profile: Profile) -> Iterable[tuple[str, str]]:
-        return contradictions(profile)
+        yield from contradictions(profile)
+        if _is_rtl(profile) and profile.settings.get("style") == "temporal":
+            problem = "the temporal style's engine is C++ for Vitis HLS and has no SystemVerilog"
+            yield "settings.flow", f"{problem}; write hls, or settings.style: spatial"
+
+    def integers(self, profile: Profile) -> str | None:
+        return (
+            f"the SystemVerilog of {profile.name} (settings.flow: rtl) computes in integers"
+            if _is_rtl(profile)
+            else None
+        )
 
     def fabric(self, profile: Profile) -> Fabric:
         return fabric(profile)
@@ -69,6 +81,8 @@ class ZynqAdapter(Streaming):
         """By the setting `style`; "auto": the faster of both."""
         other = ZynqTemporal()
         spatial, temporal = Style("spatial", self), Style("temporal", other, least_cycles=other.least_cycles)
+        if _is_rtl(profile):
+            return (replace(spatial, reason="its core is SystemVerilog (settings.flow: rtl)"),)
         match profile.setting("style", "auto"):
             case "spatial":
                 return (spatial,)
@@ -80,3 +94,7 @@ class ZynqAdapter(Streaming):
         # What a driver may expect of a batch: cycles from one sample to the next.
         interval = ceil(design.timing.interval) if design.timing is not None else 0
         return project(module, design.graph, profile, golden, interval)
+
+
+def _is_rtl(profile: Profile) -> bool:
+    return profile.settings.get("flow") == RTL

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.zynq.record import ZynqRecord, without_heading
+from cuvil_hw.adapters.zynq.record import HLS, RTL, ZynqRecord, without_heading
 from cuvil_hw.contract import canonical
 from cuvil_hw.contract.device import Array
 from cuvil_hw.contract.record import parse
 
-_HARDWARE = "src/"
+# What of a project decides its hardware, by its flow: folder, and endings of names there.
+_HARDWARE: dict[str, tuple[str, tuple[str, ...]]] = {HLS: ("src/", ("",)), RTL: ("rtl/", (".sv", ".v", ".hex"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,17 @@ def ends_of(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def design_digest(sources: Mapping[str, bytes], info: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) over what decides the hardware: the HLS sources (paths below src/) and the ports. Readme, golden
-    vectors and scripts don't count, so that a bitstream outlives a change of theirs."""
-    listing = {p: hashlib.sha256(without_heading(d)).hexdigest() for p, d in sources.items() if p.startswith(_HARDWARE)}
+    """SHA-256 (hex) over what decides the hardware: the sources of the design's flow (paths below src/ or rtl/) and the
+    ports. Readme, golden vectors and scripts don't count, so that a bitstream outlives a change of theirs."""
+    folder, ends = _HARDWARE[info.get("flow", HLS)]
+    mine = {p: d for p, d in sources.items() if p.startswith(folder) and p.endswith(ends)}
+    listing = {p: hashlib.sha256(without_heading(d)).hexdigest() for p, d in mine.items()}
     facts = {key: info[key] for key in ("top", "axis_bits", "masters", "inputs", "outputs") if key in info}
     return hashlib.sha256(canonical.dump({"sources": listing, **facts})).hexdigest()
 
 
 def folder_digest(folder: Path, info: Mapping[str, Any]) -> str:
     """`design_digest` of a project's folder."""
-    files = {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted((folder / "src").rglob("*")) if p.is_file()
-    }
+    place = folder / _HARDWARE[info.get("flow", HLS)][0]
+    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(place.rglob("*")) if p.is_file()}
     return design_digest(files, info)

@@ -17,10 +17,12 @@ from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.project.project import TOP, facts, has_floats, project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
+from cuvil_hw.adapters.streaming.verilated.record import of_files
 from cuvil_hw.adapters.zynq import shell
+from cuvil_hw.adapters.zynq.core import core_files
 from cuvil_hw.adapters.zynq.fabric import stream_bits
 from cuvil_hw.adapters.zynq.ports import design_digest, stream_ports
-from cuvil_hw.adapters.zynq.record import ZynqRecord, heading
+from cuvil_hw.adapters.zynq.record import HLS, RTL, ZynqRecord, heading
 from cuvil_hw.contract import canonical
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
 
 def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Golden, cycles: int = 0) -> BuildPlan:
     """All files of the project. Synthesis is an optional command: it needs the vendor's tools. `cycles`: as in the
-    record."""
+    record. Raises NotHardware where the profile's flow is "rtl" and the design can't be that."""
     name, top, bits = project_name(graph), top_name(graph), stream_bits(profile)
+    flow = profile.setting("flow", HLS)
     module = _renamed(module, top)
     extra = ["cuvil_hls_float.h"] if has_floats(module) else []
     orders = stream_orders(graph)
@@ -69,7 +72,8 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
     prototype = render_declarations(module, HLS_CPP, [top])
     includes = "".join(f"#include <{h}>\n" for h in ("cuvil_hls.h", *extra))
     header = f"#ifndef {guard}\n#define {guard}\n\n{includes}\n{prototype}\n#endif\n"
-    info = info_of(ZynqRecord(**facts(graph, top, orders), axis_bits=bits, packets=packets, cycles=cycles))
+    record = ZynqRecord(**facts(graph, top, orders), axis_bits=bits, packets=packets, cycles=cycles, flow=flow)
+    info = info_of(record)
     head = heading(seal(info, *graph.ports()))
     source = f'{head}#include "{top_header}"\n#include "tables.h"\n\n{render_functions(module, HLS_CPP)}'
     tables = render_tables(module, HLS_CPP, graph.constants)
@@ -79,21 +83,28 @@ def project(module: ModuleOp, graph: KernelGraph, profile: Profile, golden: Gold
         "src/tables.h": f"#pragma once\n#include <cstdint>\n\n{tables}".encode(),
         **{f"src/{h}": (data.folder("hls") / h).read_bytes() for h in ("cuvil_hls.h", *extra)},
     }
-    values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info))
-    files |= rtl_files(module, graph.constants, name, bits, Delays.at(profile.clock_hz))
+    files |= rtl_files(module, graph.constants, name, bits, Delays.at(profile.clock_hz), required=flow == RTL)
+    if flow == RTL:
+        files |= core_files(of_files(name, _below("rtl/", files)), *stream_ports(info), values)
+        tool, command = "Vivado", "vivado -mode batch -source ip.tcl"
+    else:
+        files |= {file: fill(file) for file in ("run_hls.tcl", "hls_config.cfg", "README.md")}
+        files["build.py"] = (templates / "build.py").read_bytes()
+        tool, command = "Vitis HLS", "vitis_hls -f run_hls.tcl"
+    values |= shell.tcl_values(*stream_ports(info), profile.part, profile.board, design_digest(files, info), flow)
     files |= {
-        "run_hls.tcl": fill("run_hls.tcl"),
-        "hls_config.cfg": fill("hls_config.cfg"),
         "design.tcl": fill("design.tcl"),
-        **{file: (templates / file).read_bytes() for file in ("build.py", "shell.tcl", "driver.py", "demo.ipynb")},
+        **{file: (templates / file).read_bytes() for file in ("shell.tcl", "driver.py", "demo.ipynb")},
         "ports.json": _ports_json(info, profile.clock_hz, golden),
-        "README.md": fill("README.md"),
         "tb/testbench.cpp": fill("testbench.cpp"),
         "tb/golden.txt": _golden_text(graph, golden, bits, orders).encode(),
     }
-    remedy = "install Vitis HLS and put it on PATH (source settings64.sh)"
-    synthesis = Command(("vitis_hls", "-f", "run_hls.tcl"), "synthesise the design", remedy, optional=True)
-    return BuildPlan(files, (synthesis,), (), info)
+    remedy = f"install {tool} and put it on PATH (source settings64.sh)"
+    return BuildPlan(files, (Command(tuple(command.split()), "make the design's IP core", remedy, True),), (), info)
+
+
+def _below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {path.removeprefix(folder): text for path, text in files.items() if path.startswith(folder)}
 
 
 def top_name(graph: KernelGraph) -> str:

@@ -75,15 +75,18 @@ def addresses(ports: Sequence[StreamPort], kind: Family) -> dict[str, int]:
 
 
 def tcl_values(
-    inputs: Sequence[StreamPort], outputs: Sequence[StreamPort], part: str, board: str, digest: str
+    inputs: Sequence[StreamPort], outputs: Sequence[StreamPort], part: str, board: str, digest: str, flow: str
 ) -> dict[str, str]:
-    """Values of hls/project/shell.tcl. `digest`: of the design; its first 32 bits become the bitstream's user ID."""
+    """Values of hls/project/shell.tcl. `digest`: of the design; its first 32 bits become the bitstream's user ID.
+    `flow`: what makes the core."""
     kind = family(part)
     ports = (*inputs, *outputs)
     base = addresses(ports, kind) if kind is not None else {}
     rows = [f"{p.name} {p.direction} {dma_name(p)} {base.get(dma_name(p), 0):#x}" for p in ports]
     return {
         "shell": SHELL,
+        "flow": flow,
+        "core_base": f"{base.get(CORE, 0):#x}",
         "board": tcl(board),
         "user_id": digest[:8],
         "processor": kind.processor if kind is not None else "",

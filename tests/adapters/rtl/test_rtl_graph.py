@@ -22,9 +22,15 @@ RANDOM = random.Random(3)
 WIDTHS = (1, 4, 8, 12, 32, 64)
 
 
-def value(signal: Signal, known: Mapping[Signal, int]) -> int:
-    """What a signal is for given leaves, by Python's integers; checked against its range."""
-    args = [value(a, known) for a in signal.args]
+def value(signal: Signal, known: Mapping[Signal, int], found: dict[Signal, int] | None = None) -> int:
+    """What a signal is for given leaves, by Python's integers; checked against its range. `found`: those computed."""
+    found = {} if found is None else found
+    if signal not in found:
+        found[signal] = computed(signal, known, [value(a, known, found) for a in signal.args])
+    return found[signal]
+
+
+def computed(signal: Signal, known: Mapping[Signal, int], args: list[int]) -> int:
     match signal.op:
         case "const":
             found = signal.lo
@@ -67,12 +73,13 @@ def cases() -> dict[str, list[Operation]]:
     found: dict[str, list[Operation]] = {}
     two = (
         arith.AddiOp, arith.SubiOp, arith.MuliOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp, arith.MaxSIOp, arith.MinSIOp,
-        arith.MaxUIOp, arith.MinUIOp, arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp,
+        arith.MaxUIOp, arith.MinUIOp, arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp, arith.DivSIOp, arith.DivUIOp,
+        arith.RemSIOp, arith.RemUIOp, arith.FloorDivSIOp,
     )  # fmt: skip
     for bits in WIDTHS:
         kind = IntegerType(bits)
         for op in two:
-            if bits > 1 or ("shr" not in op.name and "shl" not in op.name):
+            if bits > 1 or not any(part in op.name for part in ("sh", "div", "rem")):
                 found.setdefault(op.name, []).append(op(*(o.results[0] for o in operands(kind, kind))))
         for rule in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"):
             a, b = (o.results[0] for o in operands(kind, kind))

@@ -164,11 +164,11 @@ def test_ultrascale_has_a_shell_and_versal_has_none() -> None:
         shell.standard_hwh(*PORTS, "xcvm1802-vsva2197-2MP-e-S", 2.5e8)
 
 
-def _vivado(folder: Path, part: str) -> list[list[str]]:
+def _vivado(folder: Path, part: str, flow: str = "hls") -> list[list[str]]:
     """Every Vivado command of shell.tcl, in order, with the words that Tcl gives it; run by a real Tcl."""
     templates = data.folder("hls") / "project"
     values = {"project": "net", "top": "top", "part": part, "bits": "64", "clock_mhz": "100"}
-    values |= shell.tcl_values(*PORTS, part, "tul.com.tw:pynq-z2:part0:1.0", DESIGN)
+    values |= shell.tcl_values(*PORTS, part, "tul.com.tw:pynq-z2:part0:1.0", DESIGN, flow)
     (folder / "design.tcl").write_text(Template((templates / "design.tcl").read_text()).substitute(values))
     (folder / "build").mkdir()
     tkinter = pytest.importorskip("tkinter")
@@ -224,6 +224,20 @@ def test_the_vivado_script_builds_what_the_hwh_says(tmp_path: Path) -> None:
     assert (tmp_path / "build" / "user_id.xdc").read_text() == (
         f"set_property BITSTREAM.CONFIG.USERID 32'h{DESIGN[:8]} [current_design]\n"
     )
+
+
+@pytest.mark.needs("_tkinter")
+def test_the_vivado_script_takes_a_core_of_systemverilog(tmp_path: Path) -> None:
+    calls = _vivado(tmp_path, PART, "rtl")
+    cores = [w for w in calls if w[0] == "create_bd_cell" and w[-1] == "accel"]
+    assert cores == [["create_bd_cell", "-type", "ip", "-vlnv", "cuvil:rtl:top", "accel"]]
+    assert not [w for w in calls if "accel/ap_start" in w]
+    joined = [set(words[1:]) for words in calls if words[0] == "connect_bd_intf_net"]
+    assert {"registers/M02_AXI", "accel/s_axi_control"} in joined
+    placed = {w[-1]: int(w[2], 16) for w in calls if w[0] == "assign_bd_address" and len(w) > 1}
+    core = shell.addresses([*PORTS[0], *PORTS[1]], shell.ZYNQ_7000)[shell.CORE]
+    assert placed["accel/s_axi_control/*"] == core
+    assert ["set_property", "-dict", "CONFIG.NUM_SI 1 CONFIG.NUM_MI 3", "registers"] in calls
 
 
 @pytest.mark.needs("_tkinter")

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 
 def rtl_files(
-    module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int, delays: Delays
+    module: ModuleOp, constants: Mapping[str, Any], name: str, axis_bits: int, delays: Delays, *, required: bool
 ) -> dict[str, bytes]:
     """The files below rtl/ of a module of `dataflow.lower`. `delays`: with the clock that its stages are for. Where it
-    can't be hardware yet, one that says why."""
+    can't be hardware yet, one that says why, or if `required` NotHardware."""
     try:
         emitted = emit(module, constants, name, delays)
     except NotHardware as e:
+        if required:
+            raise
         return {FILE: canonical.dump(info_of(RtlRecord(refused=str(e))))}
     record = _record(module, f"{name}_top", axis_bits)
     files = {f"{FOLDER}/{file}": text.encode() for file, text in emitted.items()}

@@ -21,6 +21,18 @@ def depths(top: func.FuncOp, plans: Mapping[str, Staged]) -> dict[StreamOp, int]
     """Words of each FIFO. `plans`: of processes by their symbols."""
     streams = [op for op in top.body.block.ops if isinstance(op, StreamOp)]
     period = max([p.step.steps * p.ii for p in plans.values()], default=1)  # cycles of a sample, at least
+    written, began = arrivals(top, plans)
+    result = {}
+    for op in streams:
+        late = began.get(op.output, 0) - written.get(op.output, 0)
+        words = op.words.value.data if op.words is not None else period
+        result[op] = op.depth.value.data + (-(-late * words // period) if late > 0 else 0)
+    return result
+
+
+def arrivals(top: func.FuncOp, plans: Mapping[str, Staged]) -> tuple[dict[SSAValue, int], dict[SSAValue, int]]:
+    """By stream, cycles on the longest way from the input of a sample until a word is in it, and until its reader takes
+    it, where processes wait for nothing but words."""
     written: dict[SSAValue, int] = {}  # cycles from the input of a sample to a stream
     began: dict[SSAValue, int] = {}  # ... to when its reader takes it
     for op in top.body.block.ops:
@@ -37,12 +49,7 @@ def depths(top: func.FuncOp, plans: Mapping[str, Staged]) -> dict[StreamOp, int]
                 began.update(dict.fromkeys(ins, start))
                 written.update(dict.fromkeys(outs, start + plan.last + 1))
                 written |= {v: written[v] + 1 + _slow(v) for v in outs}
-    result = {}
-    for op in streams:
-        late = began.get(op.output, 0) - written.get(op.output, 0)
-        words = op.words.value.data if op.words is not None else period
-        result[op] = op.depth.value.data + (-(-late * words // period) if late > 0 else 0)
-    return result
+    return written, began
 
 
 def _slow(stream: SSAValue) -> int:

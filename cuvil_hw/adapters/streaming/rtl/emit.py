@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,9 @@ def hardware(
     """The hardware level of a module of `dataflow.lower`: its modules, the last of them `<name>_top`; contents of
     tables, words in hexadecimal by file; the pipelines of processes. Raises NotHardware with the reason."""
     top, processes = _parts(module)
-    tables = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, memref.GlobalOp)}
-
-    def table(symbol: str) -> tuple[np.ndarray[Any, Any], int]:
-        op = tables[symbol]
-        kind = op.type
-        bits = width(kind.element_type)
-        if bits is None:
-            raise NotHardware(f"rtl: table {symbol} holds {text_of(op, ElementType)}; hardware computes in integers")
-        return np.asarray(constants[text_of(op, Handle)]).reshape(kind.get_shape()), bits
-
     names = Names(frozenset({*KEYWORDS, f"{name}_top"}))
     made, files, plans = {}, Tables(), {}
-    for f in processes:
-        plan = pipeline(step(f, table), delays or Delays())
+    for f, plan in _pipelines(module, processes, constants, delays or Delays()):
         plan.step.name = names.new(f.sym_name.data)
         made[f.sym_name.data], contents = circuit(plan)
         files.update(contents)
@@ -54,6 +43,30 @@ def hardware(
     whole = join(top, f"{name}_top", made, {f.sym_name.data: f for f in processes}, room)
     whole.attributes["comment"] = StringAttr(text_of(top, Comment))
     return ModuleOp([*made.values(), whole]), files, plans
+
+
+def stages(module: ModuleOp, constants: Mapping[str, Any], delays: Delays) -> tuple[func.FuncOp, dict[str, Staged]]:
+    """The top function of a module of `dataflow.lower`, and the pipeline of each process by its symbol. Raises
+    NotHardware."""
+    top, processes = _parts(module)
+    return top, {f.sym_name.data: plan for f, plan in _pipelines(module, processes, constants, delays)}
+
+
+def _pipelines(
+    module: ModuleOp, processes: Iterable[func.FuncOp], constants: Mapping[str, Any], delays: Delays
+) -> Iterator[tuple[func.FuncOp, Staged]]:
+    tables = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, memref.GlobalOp)}
+
+    def table(symbol: str) -> tuple[np.ndarray[Any, Any], int]:
+        op = tables[symbol]
+        kind = op.type
+        bits = width(kind.element_type)
+        if bits is None:
+            raise NotHardware(f"rtl: table {symbol} holds {text_of(op, ElementType)}; hardware computes in integers")
+        return np.asarray(constants[text_of(op, Handle)]).reshape(kind.get_shape()), bits
+
+    for f in processes:
+        yield f, pipeline(step(f, table), delays)
 
 
 def emit(module: ModuleOp, constants: Mapping[str, Any], name: str, delays: Delays | None = None) -> dict[str, str]:

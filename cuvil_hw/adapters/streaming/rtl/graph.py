@@ -268,9 +268,12 @@ class Graph:
         low, high = self.const(lo), self.const(hi)
         inner = self.select(self.less(high, x), high, x)
         clipped = self.select(self.less(x, low), low, inner)
-        # The range of a choice doesn't know its condition.
-        return (
-            self.node("within", (clipped,), max(lo, min(x.lo, hi)), min(hi, max(x.hi, lo)))
-            if (clipped.lo < lo or clipped.hi > hi)
-            else clipped
-        )
+        return self.within(clipped, max(lo, min(x.lo, hi)), min(hi, max(x.hi, lo)))
+
+    def within(self, x: Signal, lo: int, hi: int) -> Signal:
+        """`x`, of which the caller knows that it is from `lo` to `hi`: the range of a choice doesn't know its
+        condition."""
+        lo, hi = max(lo, x.lo), min(hi, x.hi)
+        if x.value is not None or (lo, hi) == (x.lo, x.hi):
+            return x
+        return self.node("within", (x,), lo, hi)

@@ -120,10 +120,12 @@ def _compared(graph: Graph, predicate: int, args: Sequence[Signal], have: int | 
 
 
 def _divided(graph: Graph, op: Operation, stem: str, a: Signal, b: Signal, bits: int | None) -> Signal:
-    """Divisions by constants."""
+    """Divisions: by a positive constant a product and a shift, by anything else a row of subtractions."""
     known = b.value
-    if known is None or known < 1:
-        raise refused(op, "a division by what isn't a positive constant; hardware has none at one result a cycle")
+    if known == 0:
+        raise refused(op, "a division by zero")
+    if known is None or known < 0:
+        return _long_divided(graph, op, stem, a, b, bits)
     if stem in ("divui", "remui", "ceildivui"):
         # An index that is divided isn't negative; a register's type may hold more than it does.
         a = natural(graph, a, bits if bits is not None else bits_for(0, a.hi))
@@ -140,6 +142,44 @@ def _divided(graph: Graph, op: Operation, stem: str, a: Signal, b: Signal, bits:
             quotient = graph.floor_divided(graph.add(a, up), known)
             return quotient if stem == "divsi" else graph.sub(a, graph.mul(quotient, b))
     raise refused(op, "has no hardware form")
+
+
+def _long_divided(graph: Graph, op: Operation, stem: str, a: Signal, b: Signal, bits: int | None) -> Signal:
+    """As on paper: a bit of the quotient a row, so that stages may end between any two. By zero it is anything."""
+    if stem in ("divui", "remui"):
+        quotient, rest = _rows(graph, *(natural(graph, n, bits) for n in (a, b)))
+        return quotient if stem == "divui" else rest
+    if stem not in ("divsi", "remsi", "floordivsi"):
+        raise refused(op, "has no hardware form for what isn't a positive constant")
+    below, odd = (graph.less(n, graph.const(0)) for n in (a, b))
+    quotient, rest = _rows(graph, *(_magnitude(graph, n) for n in (a, b)))
+    apart = graph.bitwise("xor", below, odd)
+    if stem == "remsi":  # has the sign of what is divided
+        return graph.select(below, graph.total([(-1, rest)]), rest)
+    if stem == "floordivsi":
+        more = graph.both([apart, graph.less(graph.const(0), rest)])
+        return graph.sub(graph.select(apart, graph.total([(-1, quotient)]), quotient), more)
+    return graph.select(apart, graph.total([(-1, quotient)]), quotient)
+
+
+def _magnitude(graph: Graph, a: Signal) -> Signal:
+    if a.lo >= 0:
+        return a
+    made = graph.select(graph.less(a, graph.const(0)), graph.total([(-1, a)]), a)
+    return graph.within(made, 0, max(-a.lo, a.hi))
+
+
+def _rows(graph: Graph, a: Signal, b: Signal) -> tuple[Signal, Signal]:
+    """Quotient and rest of numbers from zero up."""
+    quotient, rest, length = graph.const(0), graph.const(0), a.bits
+    for row in reversed(range(length)):
+        bit = graph.wrap(graph.shift_right(a, graph.const(row)), 1, False)
+        rest = graph.bitwise("or", graph.shift_left(rest, graph.const(1), 1), bit)
+        fits = graph.invert(graph.less(rest, b))
+        rest = graph.select(fits, graph.sub(rest, b), rest)
+        rest = graph.within(rest, 0, min(max(b.hi - 1, 0), (1 << (length - row)) - 1))
+        quotient = graph.bitwise("or", graph.shift_left(quotient, graph.const(1), 1), fits)
+    return quotient, rest
 
 
 def sums(graph: Graph, additions: Adders, x: Sequence[Signal]) -> list[Signal]:

@@ -48,7 +48,10 @@ def time_design(
 def timing_of(found: Sized) -> DesignTiming:
     """The figures of a sized design."""
     run, joined = found.run, found.run.network
-    processes = tuple(ProcessTime(p.name, p.cycles, _waits(run, joined, n)) for n, p in enumerate(joined.processes))
+    processes = tuple(
+        ProcessTime(p.name, p.cycles, _waits(run, joined, n), (int(run.begun[n, 0]), int(run.through[n, 0])))
+        for n, p in enumerate(joined.processes)
+    )
     cause = joined.streams[run.blamed].name if run.interval > found.ideal and run.blamed >= 0 else ""
     notes = tuple(
         f"no memory is left for a deeper FIFO {n.stream} ({n.depth} words): a sample takes {n.cycles:,.0f} cycles "

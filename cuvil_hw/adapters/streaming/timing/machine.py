@@ -171,7 +171,7 @@ def traced(rows: Any, registers: Any, memory: Any, first: Any, size: Any, shift:
 
 def timed(
     events: Any, begin: Any, tail: Any, shift: Any, base: Any, ends: Any, depth: Any, room: Any, place: Any,
-    work: Any, pace: int, samples: int, through: Any, waited: Any, most: Any, blame: Any,
+    work: Any, pace: int, samples: int, begun: Any, through: Any, waited: Any, most: Any, blame: Any,
 ) -> Any:  # fmt: skip
     """Run a network for `samples` samples, as far as it goes.
 
@@ -183,6 +183,7 @@ def timed(
             times of its words are kept.
         work: of each process, cycles for a sample when it never waits.
         pace: above 0: every process is slowed down evenly, to `pace` cycles for a sample.
+        begun: gets the cycle in which process p moves its first word of sample n, (process, sample).
         through: gets the cycle in which process p is through with sample n, (process, sample).
         waited: gets the cycles for which a stream's reader [0] and writer [1] waited for it, (side, stream, sample).
         most: gets the words that were in a stream at a time, at most.
@@ -286,6 +287,8 @@ def timed(
                     other = ends[s, 1]
                     if other >= 0 and waits[other] == 2 * s:
                         waits[other] = -2
+                if e == begin[p]:
+                    begun[p, n] = now
                 if pace > 0:
                     own[p], slow[p] = own[p] + (word >> bits), slowed
                 e += 1

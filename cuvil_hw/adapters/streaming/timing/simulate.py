@@ -25,7 +25,8 @@ MOST_SAMPLES = 16
 class Simulated:
     """A network that ran for some samples.
 
-    `through`: the cycle in which each process is through with a sample, (process, sample); `waited`: cycles that a
+    `begun`: the cycle in which each process moves its first word of a sample, (process, sample); `through`: that in
+    which it is through with it; `waited`: cycles that a
     stream's reader [0] and writer [1] waited, (side, stream, sample); `most`: words that were in a stream at a time;
     `blame`: for the end of each sample of each process, the stream whose lack of room was the last to decide when,
     -1 for none, and when that was, (2, process, sample); `stuck`: of each process, the stream that it waits for
@@ -33,6 +34,7 @@ class Simulated:
 
     network: Dataflow
     depths: tuple[int, ...]
+    begun: Counts
     through: Counts
     waited: Counts
     most: Counts
@@ -103,17 +105,17 @@ def run(network: Dataflow, depths: Sequence[int] | None = None, samples: int = S
         base[n, : len(t.streams)] = t.streams
     inside = [min(d, samples * s.words) if s.op is not None else 1 for s, d in zip(streams, depths, strict=True)]
     room = np.array([1 << max(d - 1, 0).bit_length() for d in inside], np.int64)
-    through = np.zeros((len(traces), samples), np.int64)
+    begun, through = np.zeros((2, len(traces), samples), np.int64)
     waited = np.zeros((2, len(streams), samples), np.int64)
     most, blame = np.zeros(len(streams), np.int64), np.zeros_like(through)
     stuck = timed(
         np.concatenate([t.events for t in traces]), begin, np.array([t.tail for t in traces], np.int64), shift, base,
         np.array([[s.writer, s.reader] for s in streams], np.int64), np.array(depths, np.int64), room,
-        np.cumsum([0, *room]), np.array([max(t.cycles, 1) for t in traces], np.int64), pace, samples, through, waited,
-        most, blame,
+        np.cumsum([0, *room]), np.array([max(t.cycles, 1) for t in traces], np.int64), pace, samples, begun,
+        through, waited, most, blame,
     )  # fmt: skip
     who = np.stack([(blame & 0xFFFF) - 1, blame >> 16])
-    return Simulated(network, depths, through, waited, most, who, stuck)
+    return Simulated(network, depths, begun, through, waited, most, who, stuck)
 
 
 def settled(network: Dataflow, depths: Sequence[int] | None = None) -> Simulated:

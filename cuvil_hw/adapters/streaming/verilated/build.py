@@ -100,9 +100,9 @@ def _has_headers(*names: str) -> bool:
     return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60).returncode == 0
 
 
-def build(module: Module, trace: str = "") -> Path:
-    """The library, once per content. `trace`: a key of TRACES, the kind of file that it can write. Raises ToolNotFound,
-    BuildFailed."""
+def build(module: Module, trace: str = "", quick: bool = False) -> Path:
+    """The library, once per content. `trace`: a key of TRACES, the kind of file that it can write; `quick`: compiled
+    without optimising, for a design that runs little. Raises ToolNotFound, BuildFailed."""
     error = missing(trace)
     if error is not None:
         raise error
@@ -116,7 +116,17 @@ def build(module: Module, trace: str = "") -> Path:
         *(f"-G{name}={_literal(value)}" for name, value in module.parameters.items()), "-CFLAGS", " ".join(flags),
         *(f"rtl/{name}" for name in module.files if name.endswith((".sv", ".v"))),
     )  # fmt: skip
-    make = ("make", "-s", "-C", "made", "-f", "Vdesign.mk", "Vdesign__ALL.a", "OPT_FAST=-O2", "OPT_SLOW=-O0")
+    make = (
+        "make",
+        "-s",
+        "-C",
+        "made",
+        "-f",
+        "Vdesign.mk",
+        "Vdesign__ALL.a",
+        f"OPT_FAST=-O{0 if quick else 2}",
+        "OPT_SLOW=-O0",
+    )
     link = (
         "g++", "-O2", *flags, "-shared", "-I.", "-Imade", f"-I{include}", f"-I{include}/vltstd", "design.cpp",
         "made/Vdesign__ALL.a", str(runtime / _RUNTIME), "-pthread", *_LIBRARIES[trace], "-o", LIBRARY,
