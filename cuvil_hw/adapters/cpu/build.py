@@ -12,7 +12,7 @@ from cuvil_hw.target.opt_level import DEFAULT, SETTING
 QUIET = ("-fno-math-errno", "-fno-trapping-math")
 
 
-def options(compiler: CCompiler, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The compiler's options under a profile's settings."""
-    level, march = settings.get(SETTING, DEFAULT), str(settings.get("march", ""))
-    return ("-std=c99", *compiler.optimised(level), *compiler.exact(), *QUIET, *compiler.instructions(march))
+def options(compiler: CCompiler, settings: Mapping[str, Any], march: str | None = None) -> tuple[str, ...]:
+    """The compiler's options under a profile's settings; `march`: instead of theirs."""
+    level, wanted = settings.get(SETTING, DEFAULT), str(settings.get("march", "")) if march is None else march
+    return ("-std=c99", *compiler.optimised(level), *compiler.exact(), *QUIET, *compiler.instructions(wanted))

@@ -51,7 +51,7 @@ def open_device(profile: Mapping[str, Any], interface: str) -> CpuDevice:
         raise CuvilError(_foreign(str(profile.get("name", "this target")), machine))
     emulator = emulator_of(settings, machine)
     names = {"hw": f"cpu ({machine})", "sim": f"cpu ({machine}, {' '.join(emulator)})", "null": "null (returns zeros)"}
-    return CpuDevice(names[interface], interface, compiler, options(compiler, settings), emulator)
+    return CpuDevice(names[interface], interface, compiler, settings, emulator)
 
 
 def machine_of(compiler: CCompiler) -> str:
@@ -68,12 +68,12 @@ def _foreign(what: str, machine: str) -> str:
 
 @dataclass(slots=True)
 class CpuDevice:
-    """`compiler`, `options`: of code that isn't for this process: for libraries, and for the emulator."""
+    """`compiler`, `settings`: for code that isn't for this process: for libraries, and for the emulator."""
 
     name: str
     interface: str
     compiler: CCompiler
-    options: tuple[str, ...]
+    settings: Mapping[str, Any]
     emulator: tuple[str, ...]
 
     def load(self, program: DeviceProgram) -> Loaded:
@@ -83,7 +83,7 @@ class CpuDevice:
             return NullLoaded(program)
         record = read(CpuRecord, program)
         if self.interface == "sim":
-            return Emulated(program, record, self.compiler, self.options, self.emulator)
+            return Emulated(program, record, self.compiler, options(self.compiler, self.settings), self.emulator)
         if record.machine != platform.machine():
             raise DeviceError(_foreign(program.name, record.machine))
         lacking = [f for f in CPU_FLAGS.get(record.march, ()) if f not in cpu_flags()]
@@ -95,7 +95,7 @@ class CpuDevice:
         return _Library(program, record.arrays(program), record.workspace_bytes)
 
     def native(self, program: DeviceProgram, native: Native) -> BuildPlan:
-        return plan(program, native, self.compiler, self.options)
+        return plan(program, native, self.compiler, lambda march: options(self.compiler, self.settings, march))
 
     def usable(self) -> str | None:
         lacking = missing(self.emulator, machine_of(self.compiler)) if self.interface == "sim" else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 
+from cuvil_hw.adapters.cpu.levels import levels_of, probe
 from cuvil_hw.adapters.cpu.native_c import ALIGN, Places, header, identifier, source
 from cuvil_hw.adapters.cpu.record import CpuRecord
 from cuvil_hw.contract.build import BuildPlan, Command
@@ -27,8 +28,11 @@ _LONGEST = 100  # characters of a library's name
 ALONE = ("-nostartfiles", "-fno-stack-protector", "-U_FORTIFY_SOURCE")
 
 
-def plan(program: DeviceProgram, native: Native, compiler: CCompiler, options: tuple[str, ...]) -> BuildPlan:
-    """`options`: those that the program's own library is compiled with. Raises CuvilError, ArtifactError."""
+def plan(
+    program: DeviceProgram, native: Native, compiler: CCompiler, options: Callable[[str], tuple[str, ...]]
+) -> BuildPlan:
+    """`options`: those that the program's own library is compiled with, by instruction set. Raises CuvilError,
+    ArtifactError."""
     if not re.fullmatch(r"[A-Za-z0-9._+-]+", native.stem) or len(native.stem) > _LONGEST or native.stem[0] == "-":
         raise CuvilError(
             f"{native.stem!r} can't name a library: its symbols start with it, so use letters, digits and '_', at "
@@ -39,46 +43,53 @@ def plan(program: DeviceProgram, native: Native, compiler: CCompiler, options: t
     check_seal(generated, program)
     blob, places = _constants(program, native, record)
     name, stem = identifier(native.stem), native.stem
+    levels = levels_of(record.machine, record.march) if native.kind != "c" else ("",)
     about = (
         f"{name}: a model as a library, made by cuvil-hw {VERSION} for {record.machine}"
-        + (f" ({record.march})." if record.march else "."),
+        + (f" ({', '.join(levels)})." if any(levels) else "."),
         f"Constants: {len(blob):,} bytes; scratch memory of a call: {places.arena(native):,} bytes.",
     )
-    renamed = {f"cuvil_{word}": f"{name}_{word}" for word in ("abi_version", "record")} | {
-        "cuvil_run": f"{name}_kernels"
-    }
-    top = header(native, places, about)
+    top = header(native, places, levels, about)
     if native.kind == "c":
         text = "\n".join(
             [
                 "// Compile with -std=c99 -ffp-contract=off -fwrapv: without these, results may differ.",
                 '#pragma GCC diagnostic ignored "-Wpsabi"',
-                *(f"#define {old} {new}" for old, new in renamed.items()),
+                *(f"#define {old} {new}" for old, new in _renamed(name, 0).items()),
                 generated.decode(),
-                source(native, places, _array(f"{name}_data", blob)),
+                source(native, places, _array(f"{name}_data", blob), levels, probe(record.machine, levels)),
             ]
         )
         return BuildPlan({f"{stem}.c": text.encode(), f"{stem}.h": top.encode()}, (), (f"{stem}.c", f"{stem}.h"))
-    api = source(native, places, incbin(f"{name}_data"))
+    api = source(native, places, incbin(f"{name}_data"), levels, probe(record.machine, levels))
     files = {SOURCE: generated, "api.c": api.encode(), f"{stem}.h": top.encode(), _BLOB: blob}
-    defines = tuple(f"-D{old}={new}" for old, new in renamed.items())
-    common = (*options, *ALONE[1:], "-fPIC", "-fvisibility=hidden", *defines)
-    purpose = "compile the generated C"
-    library = f"{stem}.{native.kind}"
+    library, objects = f"{stem}.{native.kind}", ["api.o"]
+    common = (*ALONE[1:], "-fPIC", "-fvisibility=hidden", "-c")
+
+    def compiled(march: str, *more: str) -> Command:
+        argv = (*compiler.command, *options(march), *common, *more)
+        return Command(argv, "compile the generated C", compiler.remedy)
+
+    commands = [compiled(levels[0], "-o", "api.o", "api.c")]
+    for number, march in enumerate(levels):
+        objects.append(f"level{number}.o")
+        defines = (f"-D{old}={new}" for old, new in _renamed(name, number).items())
+        commands.append(compiled(march, *defines, "-o", objects[-1], SOURCE))
     if native.kind == "so":
         # Looked for beside the program that was linked with it, whatever the environment says.
         link = ("-shared", ALONE[0], "-Wl,--build-id=none", f"-Wl,-soname,$ORIGIN/{library}", "-Wl,--as-needed", "-s")
-        argv = (*compiler.command, *common, *link, "-o", library, SOURCE, "api.c", "-lm")
-        commands: tuple[Command, ...] = (Command(argv, purpose, compiler.remedy),)
+        argv = (*compiler.command, *link, "-o", library, *objects, "-lm")
+        commands.append(Command(argv, "link the library", compiler.remedy))
     else:
-        objects = ("model.o", "api.o")
-        commands = tuple(
-            Command((*compiler.command, *common, "-c", "-o", o, o.replace(".o", ".c")), purpose, compiler.remedy)
-            for o in objects
-        )
         archiver = (*compiler.archiver, "rcsD", library, *objects)
-        commands += (Command(archiver, "make a static library", compiler.remedy),)
-    return BuildPlan(files, commands, (library, f"{stem}.h"))
+        commands.append(Command(archiver, "make a static library", compiler.remedy))
+    return BuildPlan(files, tuple(commands), (library, f"{stem}.h"))
+
+
+def _renamed(name: str, level: int) -> dict[str, str]:
+    """What the generated code's symbols are called in a library, by level."""
+    words = {"abi_version": "abi_version", "record": "record", "run": "kernels"}
+    return {f"cuvil_{old}": f"{name}_{new}_{level}" for old, new in words.items()}
 
 
 def _constants(program: DeviceProgram, native: Native, record: CpuRecord) -> tuple[bytes, Places]:

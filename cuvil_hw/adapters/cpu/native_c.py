@@ -77,8 +77,8 @@ def returned(native: Native) -> list[Port]:
     return [p for p in native.outputs if p.name not in guards]
 
 
-def header(native: Native, places: Places, about: Sequence[str]) -> str:
-    """`about`: lines of the comment at its start, already safe."""
+def header(native: Native, places: Places, levels: Sequence[str], about: Sequence[str]) -> str:
+    """`levels`: instruction sets that there is code for. `about`: lines of the comment at its start, already safe."""
     name = identifier(native.stem)
     big, outs = name.upper(), returned(native)
     lines = [
@@ -87,7 +87,8 @@ def header(native: Native, places: Places, about: Sequence[str]) -> str:
         "#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>", "",
         f"#define {big}_ARENA_BYTES {places.arena(native)}",
         f"#define {big}_INPUTS {len(native.inputs)}",
-        f"#define {big}_OUTPUTS {len(outs)}", "",
+        f"#define {big}_OUTPUTS {len(outs)}",
+        f"#define {big}_LEVELS {len(levels)}", "",
     ]  # fmt: skip
     states = {s.output: s.input for s in native.calling.states}
     writes = {w.output: w.input for w in native.calling.writes}
@@ -117,6 +118,12 @@ def header(native: Native, places: Places, about: Sequence[str]) -> str:
         f"const {name}_port *{name}_input(int number);", f"const {name}_port *{name}_output(int number);", "",
         "// The first value of an input that is state; NULL for other inputs.",
         f"const void *{name}_initial(int input);", "",
+        "// There may be code for several instruction sets, numbered from the lowest; all give the same bits. The",
+        "// highest that this processor has is taken; tests may select another. select returns 0, or -1 for a level",
+        "// that the processor or the library hasn't.",
+        f"const char *{name}_level_name(int level);",
+        f"int {name}_level(void);",
+        f"int {name}_select(int level);", "",
         "#ifdef __cplusplus", "}", "#endif", "", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -135,8 +142,9 @@ def _port_lines(start: str, port: Port) -> list[str]:
     ]
 
 
-def source(native: Native, places: Places, blob: str) -> str:
-    """The functions of the header. `blob`: definition of NAME_data, the constants."""
+def source(native: Native, places: Places, blob: str, levels: Sequence[str], probe: str) -> str:
+    """The functions of the header. `blob`: definition of NAME_data, the constants. `probe`: of `highest`
+    (levels.py)."""
     name = identifier(native.stem)
     outs = returned(native)
     errors = [f"input {r.input} is an index from {r.low} to {r.high}" for r in native.calling.ranges]
@@ -145,8 +153,9 @@ def source(native: Native, places: Places, blob: str) -> str:
         [
             f'#include "{native.stem}.h"', "", "#include <string.h>", "",
             "#define API __attribute__((visibility(\"default\")))", "",
-            f"int {name}_kernels(const void *const *, void *const *, const void *const *, void *);", "",
-            blob, "",
+            "typedef int Kernels(const void *const *, void *const *, const void *const *, void *);",
+            *(f"Kernels {name}_kernels_{n};" for n in range(len(levels))), "",
+            blob, "", probe, *_selection(name, levels),
             *_ports(name, "inputs", native.inputs), *_ports(name, "outputs", outs),
             f"API int {name}_run(const void *const *in, void *const *out, void *arena) {{",
             *(f"  {line}" for line in _body(native, places)), "}", "",
@@ -159,6 +168,24 @@ def source(native: Native, places: Places, blob: str) -> str:
             "  (void)input;", "  return NULL;", "}", "",
         ]
     )  # fmt: skip
+
+
+def _selection(name: str, levels: Sequence[str]) -> list[str]:
+    """Threads that find out at the same time find the same."""
+    return [
+        f"static Kernels *const kernels[] = {{{', '.join(f'{name}_kernels_{n}' for n in range(len(levels)))}}};",
+        "static int selected = -1;", "",
+        f"API int {name}_level(void) {{",
+        "  int level = __atomic_load_n(&selected, __ATOMIC_RELAXED);",
+        "  if (level < 0) __atomic_store_n(&selected, level = highest(), __ATOMIC_RELAXED);",
+        "  return level;", "}", "",
+        f"API int {name}_select(int level) {{",
+        f"  if (level < 0 || level >= {len(levels)} || level > highest()) return -1;",
+        "  __atomic_store_n(&selected, level, __ATOMIC_RELAXED);", "  return 0;", "}", "",
+        f"API const char *{name}_level_name(int level) {{",
+        f"  static const char *const names[] = {{{', '.join(literal(x or 'default') for x in levels)}}};",
+        f"  return level >= 0 && level < {len(levels)} ? names[level] : NULL;", "}", "",
+    ]  # fmt: skip
 
 
 def _initial(native: Native, places: Places) -> Iterator[tuple[int, int]]:
@@ -215,7 +242,7 @@ def _body(native: Native, places: Places) -> Iterator[str]:
         yield "(void)in;"
     if not place:
         yield "(void)out;"
-    yield f"int code = {name}_kernels(given, made, constants, memory);"
+    yield f"int code = kernels[{name}_level()](given, made, constants, memory);"
     yield "if (code != 0) return -1;"
     yield from copies
     sizes = {p.name: port_bytes(p) for p in native.outputs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from torch import nn
 import cuvil
 from cuvil_hw import ops
 from cuvil_hw.ir.program import Builder
+from cuvil_hw.runtime.compilers import cpu_flags
 from cuvil_hw.types import TensorType as T
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.must_run]
@@ -183,6 +185,33 @@ def test_outputs_that_are_inputs_or_constants(tmp_path: Path) -> None:
     assert call(tmp_path / "wires.so", given, made) == 0
     for got, wanted in zip(made, program(*given), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_every_instruction_set_gives_the_same_bits(tmp_path: Path, precision: str) -> None:
+    x = images(4)
+    program = cuvil.compile(network(), "cpu", x[:1], x if precision == "int8" else None, precision)
+    program.save(tmp_path / "model.so")
+    library = ctypes.CDLL(str(tmp_path / "model.so"))
+    library.model_level_name.restype = ctypes.c_char_p
+    count = int(re.findall(r"MODEL_LEVELS (\d+)", (tmp_path / "model.h").read_text())[0])
+    names = [library.model_level_name(n).decode() for n in range(count)]
+    if platform.machine() == "x86_64":
+        assert names == ["x86-64", "x86-64-v3", "x86-64-v4"]
+        flags = cpu_flags()
+        assert library.model_level() == sum({f} <= flags for f in ("avx2", "avx512bw"))
+        code = shell("objdump", "-d", "--no-show-raw-insn", "model.so", cwd=tmp_path)
+        assert "%ymm" in code
+    made = np.empty((1, 5), np.float32)
+    tried = [n for n in range(-1, count + 1) if library.model_select(n) == 0]
+    assert tried == list(range(library.model_level() + 1))
+    for level in tried:
+        assert library.model_select(level) == 0
+        assert library.model_level() == level
+        for sample in x:
+            assert call(tmp_path / "model.so", [sample], [made]) == 0
+            np.testing.assert_array_equal(made, program(sample[None]), err_msg=names[level])
 
 
 OTHERS = {"aarch64-linux-gnu": "qemu-aarch64", "armv7-linux-gnueabihf": "qemu-arm", "riscv64-linux-gnu": "qemu-riscv64"}
