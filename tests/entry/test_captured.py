@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ torch = pytest.importorskip("torch")
 import cuvil  # noqa: E402
 from cuvil_hw import api  # noqa: E402
 from cuvil_hw.entry import decorator  # noqa: E402
+from cuvil_hw.frontend.python import load  # noqa: E402
 from cuvil_hw.frontend.python.captured import digest, fingerprint  # noqa: E402
 from cuvil_hw.ir.program import evaluate  # noqa: E402
 from tests.support.captured_random import HEADER, KINDS, loaded, stale  # noqa: E402
@@ -171,3 +176,118 @@ def test_arrays_of_objects_are_told_apart_by_what_they_hold(shape) -> None:
     assert (of(one) == of(other)) == (one.size == 0)
     pair = np.zeros(1, [("a", object), ("b", "i4")])
     assert of(pair[0]) == of(pair.copy()[0])
+
+
+def test_lists_that_the_function_fills_are_its_own(reference) -> None:
+    def f(x):
+        parts, named = [], {}
+        for i in range(3):
+            parts.append(x + i)
+            named.update({i: x * i})
+        return torch.stack(parts).sum(0) + named[2]
+
+    compiled = cuvil.compile(f)
+    for _ in range(2):
+        assert compiled(torch.ones(2)).tolist() == [8, 8]
+    assert len(reference) == 1
+
+
+class Threads:
+    """Its operator runs as it is: it isn't rewritten."""
+
+    def __radd__(self, x):
+        return x + torch.get_num_threads()
+
+
+THREADS = Threads()
+
+
+def settings(x):
+    values = [len(sys.argv), len(os.environ), torch.get_num_threads(), np.geterr()["divide"] == "warn"]
+    for on in (
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.mha.get_fastpath_enabled(),
+    ):
+        values.append(2 if on else 3)
+    with torch.no_grad():
+        return x.new_tensor([*values, 1 if torch.is_grad_enabled() else 2])
+
+
+def operators(x):
+    return x + THREADS
+
+
+@contextmanager
+def switched(switch, value):
+    """A setting of the process, changed for a while."""
+    switch(value)
+    try:
+        yield
+    finally:
+        switch(not value if isinstance(value, bool) else value - 1)
+
+
+CHANGES = {
+    "grad": torch.no_grad,
+    "errors": lambda: np.errstate(divide="raise"),
+    "arguments": lambda: mock.patch.object(sys, "argv", [*sys.argv, "more"]),
+    "environment": lambda: mock.patch.dict(os.environ, {"CUVIL_TEST_CAPTURED": "1"}),
+    "threads": lambda: switched(torch.set_num_threads, torch.get_num_threads() + 1),
+    "deterministic": lambda: switched(torch.use_deterministic_algorithms, True),
+    "tf32": lambda: switched(lambda v: setattr(torch.backends.cuda.matmul, "allow_tf32", v), True),
+    "fast path": lambda: switched(torch.backends.mha.set_fastpath_enabled, False),
+}
+
+
+def test_settings_of_the_process_are_read_again() -> None:
+    x = torch.ones(2)
+    given = load.arguments(settings, (x,), {})
+    reads = load.trace_function(settings, given, 8, "settings").reads
+    for name, change in CHANGES.items():
+        with change():
+            assert not reads.unchanged(), name
+        assert reads.unchanged(), name
+
+
+def test_a_program_has_the_settings_of_its_call(reference) -> None:
+    x = torch.ones(2)
+    compiled = cuvil.compile(settings), cuvil.compile(operators)
+    for change in (nullcontext, CHANGES["grad"], CHANGES["threads"]):
+        with change():
+            for fast in compiled:
+                assert fast(x).tolist() == fast.__wrapped__(x).tolist()
+    assert len(reference) == 5
+
+
+def reads_cudnn(x):
+    return x + (1 if torch.backends.cudnn.enabled else 2)
+
+
+def sets_threads(x):
+    torch.set_num_threads(1)
+    return x
+
+
+def sets_errors(x):
+    np.seterr(divide="ignore")
+    return x
+
+
+def reads_state(x):
+    return x + torch.get_rng_state().sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (reads_cudnn, "torch.backends.cudnn.enabled .* isn't the same while a function is compiled"),
+        (sets_threads, "torch.set_num_threads .* test_captured.py:.* changes a setting of the process"),
+        (sets_errors, "np.seterr .* changes a setting of the process"),
+        (reads_state, "torch.get_rng_state .* random"),
+    ],
+)
+def test_settings_that_are_refused(function, why) -> None:
+    with pytest.raises(cuvil.Unsupported, match=why):
+        cuvil.compile(function)(torch.ones(2))

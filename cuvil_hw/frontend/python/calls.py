@@ -134,11 +134,11 @@ def _library(f: Any, args: Any, kwargs: Any) -> Any:
         return owned(f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()}))
     root = libraries.root(f)
     if root == "numpy":
-        return _numpy(f, name, args, kwargs)
+        return current().reads.told(f, args, kwargs, _numpy(f, name, args, kwargs))
     if root == "math" and any(isinstance(a, torch.Tensor | Array | Number) for a in args):
         return _math(f, name, args)
     if root == "torch" or isinstance(f, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return _torch(f, name, args, kwargs, args[0] if args else None)
+        return current().reads.told(f, args, kwargs, _torch(f, name, args, kwargs, args[0] if args else None))
     if isinstance(owner, str) and holds_traced((args, kwargs)):
         refuse(f"str.{name}", "a text can't hold values that depend on tensors")
     result = f(*map(converted, args), **{k: converted(v) for k, v in kwargs.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -79,6 +80,8 @@ DATA_SHAPE = frozenset(
         "delete",
     ]
 )
+# Functions of NumPy and torch that change settings of the process.
+_SETS = re.compile(r"set_|seterr|setbufsize|manual_seed|enable_\w+_sdp|use_deterministic_algorithms")
 _IMPURE_BUILTINS = {
     "print": "a compiled program can't print; return the value",
     "open": "a compiled program can't read or write files; pass the data as an argument",
@@ -118,7 +121,9 @@ def reason(function: Any) -> str | None:
     home = module.partition(".")[0] if isinstance(module, str) else ""
     if home in ("numpy", "torch") and name in DATA_SHAPE - POSITIONS and not (home == "torch" and name in _DISTINCT):
         return BOUNDED
-    if (isinstance(module, str) and module.startswith("numpy.random")) or _of_numpy_random(owner):
+    if home in ("numpy", "torch") and _SETS.match(name) and not isinstance(function, type) and _alone(owner):
+        return "changes a setting of the process, and would do so only when it is compiled; do it outside"
+    if (isinstance(module, str) and module.startswith(("numpy.random", "torch.random"))) or _of_numpy_random(owner):
         return _IMPURE["random"]
     found = root(function)
     if found.lstrip("_") in _IMPURE:
@@ -126,6 +131,11 @@ def reason(function: Any) -> str | None:
     if found in _ALLOWED or not _is_library_module(found):
         return None
     return f"is of {found}, which can't be compiled; call it outside of the function and pass the result"
+
+
+def _alone(owner: Any) -> bool:
+    """Whether what a function is bound to says that it is no method."""
+    return owner is None or isinstance(owner, type(sys))
 
 
 def _of_numpy_random(owner: Any) -> bool:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
 from cuvil_hw.contract.calling import Calling, Guard, Write
-from cuvil_hw.errors import CuvilError, Unsupported
+from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python.arrays import Array, as_tensor
 from cuvil_hw.frontend.python.calls import call
 from cuvil_hw.frontend.python.check import check
@@ -138,6 +138,7 @@ class _Body(torch.nn.Module):
             versions = [t._version for t in tensors]
             trace.reads.function(self.function)
             result = call(self.function, *args, **kwargs)
+            trace.reads.settle()
             outputs = self.take_apart(result, tensors)
             self.record.written = [i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v]
             if not outputs and (self.record.written or trace.checks):
@@ -191,6 +192,9 @@ def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -
     exported = _export(body, tensors, name, plain)
     trace = body.record.trace
     assert trace is not None
+    if altered := trace.reads.altered():
+        why = "isn't the same while a function is compiled; pass its value as an argument"
+        raise Unsupported([Refusal(name, why) for name in altered], f"function {name}")
     program = load_torch(exported, name=name)
     return _described(program, body, trace, given)
 
@@ -199,8 +203,7 @@ def _export(body: _Body, tensors: tuple[torch.Tensor, ...], name: str, plain: An
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own internals
         try:
-            with torch.no_grad():
-                return torch.export.export(body, tensors, strict=False)
+            return torch.export.export(body, tensors, strict=False)
         except Exception as e:  # tracing runs the user's code: anything may be raised
             error = body.record.error if body.record.error is not None else e
             raise _explained(error, name, plain) from None

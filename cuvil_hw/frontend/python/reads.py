@@ -4,18 +4,22 @@ Rewritten code reads names and attributes through helpers, which record them. Co
 (operators and constructors of the user's classes, hooks, descriptors) may read all that its globals, its variables and
 its arguments hold: that is recorded when such code is entered. So is all that is in an object with which a function of
 a library is called.
+
+Settings of the process are read from libraries: data of their modules (`sys.argv`, `os.environ`), and what their
+functions give for no arrays (`torch.get_num_threads()`), which are called again.
 """
 
 from __future__ import annotations
 
 import builtins
 import inspect
+import re
 import sys
 import types
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +27,14 @@ import torch
 from cuvil_hw.frontend.python.captured import Kept, fingerprint, is_opaque, is_traced, is_users
 from cuvil_hw.frontend.python.source import HELPERS, is_library, of_user
 
+T = TypeVar("T")
+
 _OURS = "__cv"  # prefix of variables that rewriting makes
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+# Functions that tell a setting when they are called without arguments, by their names.
+_TELLS = re.compile(r"(get|is|are)_|\w+_enabled$")
+# What a trace is known by is no setting: torch documents that these are true while a function is compiled.
+_OF_TRACES = ("torch.compiler", "torch._dynamo", "torch.jit", "torch.onnx", "torch._utils")
 
 
 class _Missing:
@@ -61,14 +72,31 @@ class _Value:
         return self.value
 
 
-_Read = _Name | _Attribute | _Value
+@dataclass(frozen=True)
+class _Told:
+    """What a library's function tells of a setting."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def now(self) -> Any:
+        try:
+            return self.function(*self.args, **self.kwargs)
+        except Exception:  # as above
+            return _Missing
+
+
+_Read = _Name | _Attribute | _Value | _Told
 
 
 @dataclass
 class Reads:
-    """The reads in order, since one may determine what is read next. `_born`: objects that the function creates."""
+    """The reads in order, since one may determine what is read next. `_born`: objects that the function creates.
+    `_settings`: reads of the process's settings, by name."""
 
     _made: dict[Hashable, tuple[_Read, bool, Any]] = field(default_factory=dict)
+    _settings: dict[str, Hashable] = field(default_factory=dict)
     _begun: set[Hashable] = field(default_factory=set)
     _seen: Kept = field(default_factory=dict)
     _born: dict[int, Any] = field(default_factory=dict)
@@ -88,8 +116,10 @@ class Reads:
 
     def attribute(self, owner: Any, name: str) -> None:
         """`owner.name`; where reading it runs code of the user's, all that this may read."""
-        library = isinstance(owner, types.ModuleType) and _is_library(owner)
-        if isinstance(owner, torch.Tensor | np.ndarray) or is_traced(owner) or library:
+        if isinstance(owner, torch.Tensor | np.ndarray) or is_traced(owner):
+            return
+        if isinstance(owner, types.ModuleType) and _is_library(owner):
+            self._setting(owner, name)
             return
         if runs_code(type(owner), name):
             self.used([owner, type(owner)])
@@ -100,6 +130,36 @@ class Reads:
 
     def _attribute(self, owner: Any, name: str, deep: bool = False) -> None:
         self._add(("attribute", id(owner), name, deep), _Attribute(owner, name), deep)
+
+    def _setting(self, module: types.ModuleType, name: str) -> None:
+        """Data of a library's module."""
+        value = getattr(module, name, None)
+        if not callable(value) and not isinstance(value, types.ModuleType | torch.dtype):
+            read = _Attribute(module, name)
+            self._settings[f"{module.__name__}.{name}"] = key = "attribute", id(module), name
+            self._add(key, read, False)
+
+    def told(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: T) -> T:
+        """`given`: what a function of torch or NumPy gave; recorded where that is a setting: plain values for plain
+        values."""
+        home = getattr(function, "__module__", None) or ""
+        plain = all(isinstance(a, _PLAIN) for a in (*args, *kwargs.values())) and _is_plain(given)
+        if plain and not isinstance(function, type | np.ufunc) and not home.startswith(_OF_TRACES):
+            key = "told", id(function), args, tuple(kwargs.items())
+            self._settings[f"{home.partition('.')[0]}.{getattr(function, '__name__', '')}()"] = key
+            self._add(key, _Told(function, args, kwargs), False)
+        return given
+
+    def settle(self) -> None:
+        """The end of the trace: settings are as outside of the function's own `with` statements again."""
+        for key in self._settings.values():
+            read, deep, _ = self._made[key]
+            self._made[key] = read, deep, fingerprint(read.now(), {}, deep)
+
+    def altered(self) -> list[str]:
+        """Settings that were others during the trace than they are now."""
+        made = ((name, self._made[key]) for name, key in self._settings.items())
+        return [name for name, (read, deep, then) in made if fingerprint(read.now(), {}, deep) != then]
 
     def function(self, function: Any) -> None:
         """A function that is called: its code, defaults and closure."""
@@ -146,13 +206,36 @@ class Reads:
                 self._inside(scope[name], code.co_names)
 
     def _inside(self, module: Any, names: tuple[str, ...]) -> None:
-        """What code reads of a module of the user's, by the names that stand in the code."""
-        if not isinstance(module, types.ModuleType) or _is_library(module):
+        """What code reads of a module, by the names that stand in the code."""
+        if not isinstance(module, types.ModuleType):
+            self._tells(module)
+            return
+        if _is_library(module):
+            for name in names:
+                value = getattr(module, name, None)
+                self._setting(module, name)
+                if isinstance(value, types.ModuleType) and value is not module:
+                    self._inside(value, tuple(n for n in names if n != name))
+                else:
+                    self._tells(value)
             return
         for name in names:
             if name in vars(module) and ("attribute", id(module), name, True) not in self._begun:
                 self._attribute(module, name, deep=True)
                 self._inside(vars(module)[name], names)
+
+    def _tells(self, function: Any) -> None:
+        """What a function of torch or NumPy tells, if it tells a setting."""
+        home = getattr(function, "__module__", None) or ""
+        plain = isinstance(function, types.FunctionType | types.BuiltinFunctionType)
+        if plain and home.startswith(("torch", "numpy")) and _TELLS.match(function.__name__):
+            self.told(function, (), {}, _Told(function, (), {}).now())
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if isinstance(value, tuple | list) else isinstance(value, _PLAIN)
 
 
 def _is_library(module: types.ModuleType) -> bool:
@@ -182,7 +265,7 @@ def watched(reads: Reads) -> Iterator[None]:
         code = frame.f_code
         plain = codes.get(code)
         if plain is None:
-            plain = codes[code] = _is_plain(frame)
+            plain = codes[code] = _runs_as_it_is(frame)
         if plain:
             sys.setprofile(None)  # reading runs code, too
             try:
@@ -198,7 +281,7 @@ def watched(reads: Reads) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def _is_plain(frame: types.FrameType) -> bool:
+def _runs_as_it_is(frame: types.FrameType) -> bool:
     """Whether code is the user's, and not rewritten. Methods that a dataclass makes are of the class's module."""
     code = frame.f_code
     file = frame.f_globals.get("__file__") if code.co_filename == "<string>" else code.co_filename

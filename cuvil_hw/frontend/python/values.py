@@ -259,6 +259,7 @@ def owned(value: Any) -> Any:
     """Registers a list, dict or set as the function's own, which it may change."""
     if isinstance(value, list | dict | set):
         current().owned.setdefault(id(value), (value, current().mask))
+        current().reads.born(value)
     return value
 
 
