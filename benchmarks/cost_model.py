@@ -32,7 +32,7 @@ import numpy as np
 from fabric_primitives import held_out
 
 from cuvil_hw.adapters.streaming.analysis import logic
-from cuvil_hw.adapters.streaming.analysis.cost import block_rams, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fabric import block_rams, multiplier_blocks
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 
 FILE = "wa_hls4ml_search_2024_results_resource.csv"

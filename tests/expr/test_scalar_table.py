@@ -13,7 +13,8 @@ from cuvil_hw.adapters.cuda import cost as cuda
 from cuvil_hw.adapters.mlu import cost as mlu
 from cuvil_hw.adapters.mlu.tile import tiles
 from cuvil_hw.adapters.streaming.analysis.classify import classify
-from cuvil_hw.adapters.streaming.analysis.cost import Use, resources
+from cuvil_hw.adapters.streaming.analysis.cost import resources
+from cuvil_hw.adapters.streaming.analysis.fabric import Use
 from cuvil_hw.adapters.streaming.analysis.fold import foldings
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from cuvil_hw.errors import CuvilError

@@ -11,7 +11,7 @@ from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.project import project
 from cuvil_hw.adapters.base import Golden, SettingKind
 from cuvil_hw.adapters.streaming.adapter import Streaming
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.adapters.streaming.project.project import project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files

@@ -12,7 +12,7 @@ figures are rounded and plan a design, as all here.
 
 from __future__ import annotations
 
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.analysis.floats import FloatCore
 
 LUTS_PER_ALM = 1.6

@@ -14,7 +14,7 @@ from cuvil_hw.adapters.ecp5.project import CHECKED, LOGIC_SHARES, line_cycles, p
 from cuvil_hw.adapters.ecp5.record import AXIS_BITS
 from cuvil_hw.adapters.ecp5.synthesis import FLOW
 from cuvil_hw.adapters.streaming.adapter import Streaming
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
 from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.contract.build import BuildPlan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
-from cuvil_hw.adapters.streaming.analysis import cost
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, fifo_kind, fifo_use
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.analysis.stage import refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
@@ -46,7 +46,7 @@ class Streaming(ABC):
     packets = False  # whether a packet of a port may carry many samples
 
     @abstractmethod
-    def fabric(self, profile: Profile) -> cost.Fabric:
+    def fabric(self, profile: Profile) -> Fabric:
         """The family of a profile. Raises ProfileError."""
 
     @abstractmethod
@@ -98,10 +98,10 @@ class Streaming(ABC):
         spare = {a.name: max(a.budget - used.get(a.name, 0.0), 0.0) for a in profile.axes if a.rule == "sum"}
 
         def price(depth: int, bits: int) -> Mapping[str, float]:
-            return cost.fifo_use(fabric, depth, bits).axes(fabric)
+            return fifo_use(fabric, depth, bits).axes(fabric)
 
         def made_of(depth: int, bits: int) -> str:
-            return cost.fifo_kind(fabric, depth, bits)
+            return fifo_kind(fabric, depth, bits)
 
         return time_design(module, design.graph.constants, price, made_of, spare)
 

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.sequential.alike import form_of, share
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, multiplier_blocks
 from cuvil_hw.adapters.temporal import loop
 from cuvil_hw.adapters.temporal.engine import BoardMemory, Engine, Tilings, engines, start_cycles, sum_cost
 from cuvil_hw.adapters.temporal.form import EnginePass, Form, VectorLoop

@@ -17,7 +17,7 @@ from math import ceil
 from typing import ClassVar
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, block_rams, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, block_rams, multiplier_blocks
 from cuvil_hw.adapters.temporal.image import WORD_BYTES
 from cuvil_hw.adapters.temporal.layer import Convolution, Sum
 from cuvil_hw.adapters.temporal.memory import pixel_words

@@ -11,8 +11,9 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.sequential.nest import Nest, apply
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric, Use, bits, float_use, memory, use_product
+from cuvil_hw.adapters.streaming.analysis.cost import float_use, use_product
 from cuvil_hw.adapters.streaming.analysis.exact import products
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, bits, memory
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, latency, recurrence
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.temporal.memory import padded

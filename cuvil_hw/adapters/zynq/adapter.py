@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind, Style
 from cuvil_hw.adapters.streaming.adapter import Streaming
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.synthesis.yosys import Flow
 from cuvil_hw.adapters.zynq.device import INTERFACES
 from cuvil_hw.adapters.zynq.fabric import FABRICS, STREAM_BITS, fabric, stream_bits

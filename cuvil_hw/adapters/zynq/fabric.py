@@ -9,7 +9,7 @@ design, and a synthesis report replaces them.
 
 from __future__ import annotations
 
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.analysis.floats import FloatCore
 from cuvil_hw.adapters.zynq.parts import part_family
 from cuvil_hw.errors import ProfileError

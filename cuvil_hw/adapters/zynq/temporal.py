@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cuvil_hw import data
 from cuvil_hw.adapters.base import Golden, SettingKind
-from cuvil_hw.adapters.streaming.analysis.cost import Fabric
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.adapters.streaming.project.project import facts, project_name
 from cuvil_hw.adapters.temporal.adapter import Temporal, forms_of, functions

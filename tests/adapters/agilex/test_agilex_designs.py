@@ -19,7 +19,7 @@ from cuvil_hw.adapters.agilex.device import open_device
 from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.agilex.host import host_files
 from cuvil_hw.adapters.base import Golden
-from cuvil_hw.adapters.streaming.analysis.cost import (
+from cuvil_hw.adapters.streaming.analysis.fabric import (
     Use,
     block_rams,
     distributed_units,

@@ -1,23 +1,23 @@
 """Cost of a streaming stage: cycles, and use of logic, registers, memories and multipliers.
 
 LUTs are those of the parts that a stage consists of (products, adder tree, accumulators, epilogue, counters; logic.py),
-with a fixed amount of control a process; memory rules are those of the vendor's memory guides (UG573, UG474). A
-`Fabric` holds what differs between families. All figures are analytic: they plan a design, a synthesis report
-replaces them.
+with a fixed amount of control a process; fabric.py has memories and multiplier blocks. All figures are analytic: they
+plan a design, a synthesis report replaces them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import logic
 from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, SharedFactor, narrowest, stored
-from cuvil_hw.adapters.streaming.analysis.floats import Cores, counted
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, bits, fifo_use, memory, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.floats import counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
+from cuvil_hw.adapters.streaming.analysis.lines import FEW, lines
 from cuvil_hw.adapters.streaming.analysis.operand import Operand
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
@@ -26,166 +26,6 @@ from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Load, Lookup
 from cuvil_hw.expr.scalar import column
 from cuvil_hw.expr.traverse import walk
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """One FPGA family.
-
-    `dsp_a`, `dsp_b`: signed operand widths of a multiplier block; `ram_shapes`: (depth, width) of the block memory
-    counted on the axis `ram`; `lutram_bits`: depth of one unit of distributed memory; names of the axes of the
-    profile. `dsp_parts`: (a, b, n) where one block makes n products of such operands, narrowest first. Logic is
-    reckoned in LUTs of six inputs: `cell` of the profile's units do the work of one. A unit of distributed memory
-    is `lutram_width` bits wide and takes `lutram_luts`. `shift_registers`: whether a LUT is one, for short FIFOs.
-    `floats`: the f32 operators, all of floats.CORES; `fused`: whether one of them adds to its product. `exact`: the
-    language has integers of any width; else widths are those of native types. `pairs`: sources may pack two products
-    with a factor in common into one block. `adders`: sources may hold products by constants as graphs of additions.
-    """
-
-    dsp_a: int
-    dsp_b: int
-    ram_shapes: tuple[tuple[int, int], ...]
-    lutram_bits: int
-    floats: Cores
-    lut: str = "lut"
-    ff: str = "ff"
-    ram: str = "bram18"
-    dsp: str = "dsp"
-    lutram: str = "lutram"
-    dsp_parts: tuple[tuple[int, int, int], ...] = ()
-    cell: float = 1.0
-    lutram_width: int = 1
-    lutram_luts: float = 1.0
-    shift_registers: bool = True
-    fused: bool = False
-    exact: bool = True
-    pairs: bool = False
-    adders: bool = False
-
-    def bits(self, dtype: str) -> int:
-        """Bits in which an element is kept."""
-        width = dtypes.int_width(dtype)
-        if self.exact or width is None:
-            return bits(dtype)
-        needed = width[1] + (not width[0])
-        return next((b for b in (8, 16, 32) if needed <= b), 64)
-
-    def holds_pair(self, pair: SharedFactor) -> bool:
-        """Whether one multiplier block makes both products."""
-        a, b = pair.ports
-        return self.pairs and a <= self.dsp_a and b <= self.dsp_b
-
-    def place(self, words: int, width: int) -> str:
-        """What a memory of `words` words of `width` bits is made of where nobody chose: constants of one word are
-        wiring; up to 1,024 bits, or as deep as one unit, is distributed."""
-        if words <= 1:
-            return ""
-        return "bram" if words > self.lutram_bits and words * width > 1024 else "lutram"
-
-
-@dataclass(slots=True)
-class Use:
-    """A running total."""
-
-    lut: float = 0.0
-    ff: float = 0.0
-    ram: float = 0.0
-    dsp: float = 0.0
-    lutram: float = 0.0  # of the LUTs, those that are memory: only a part of a device's LUTs can be
-
-    def add(self, other: Use) -> None:
-        self.lut += other.lut
-        self.ff += other.ff
-        self.ram += other.ram
-        self.dsp += other.dsp
-        self.lutram += other.lutram
-
-    def axes(self, fabric: Fabric) -> dict[str, float]:
-        return {
-            fabric.lut: float(ceil(self.lut * fabric.cell)),
-            fabric.ff: float(ceil(self.ff)),
-            fabric.ram: float(ceil(self.ram)),
-            fabric.dsp: float(ceil(self.dsp)),
-            fabric.lutram: float(ceil(self.lutram)),
-        }
-
-
-def bits(dtype: str) -> int:
-    return dtypes.record(dtype).bits
-
-
-def block_rams(fabric: Fabric, depth: int, width: int) -> int:
-    """Blocks that hold `depth` words of `width` bits, in the best single shape."""
-    return min(ceil(depth / d) * ceil(width / w) for d, w in fabric.ram_shapes) if depth and width else 0
-
-
-def distributed_units(fabric: Fabric, depth: int, width: int) -> int:
-    """Units of distributed memory that hold `depth` words of `width` bits."""
-    return ceil(depth / fabric.lutram_bits) * ceil(width / fabric.lutram_width)
-
-
-def distributed(fabric: Fabric, depth: int, width: int) -> float:
-    """LUTs that hold `depth` words of `width` bits. The slices' own multiplexers join four units, further ones take
-    LUTs."""
-    groups = ceil(ceil(depth / fabric.lutram_bits) / 4)
-    return distributed_units(fabric, depth, width) * fabric.lutram_luts + logic.multiplexer(groups, width)
-
-
-def memory(use: Use, fabric: Fabric, depth: int, width: int, kind: str = "") -> None:
-    """Add a memory: as asked for, or where `Fabric.place` puts it."""
-    kind = kind or fabric.place(depth, width)
-    if kind == "bram":
-        use.ram += block_rams(fabric, depth, width)
-    elif kind == "lutram":
-        use.lut += distributed(fabric, depth, width)
-        use.lutram += distributed_units(fabric, depth, width)
-
-
-def multiplier_blocks(fabric: Fabric, a: int, b: int) -> float:
-    """DSP blocks of one signed a × b product, tiled; a part of one where several products share it. A product by at
-    most one bit is a selection."""
-    if min(a, b) <= 1:
-        return 0
-    for wide, narrow, products in fabric.dsp_parts:
-        if max(a, b) <= max(wide, narrow) and min(a, b) <= min(wide, narrow):
-            return 1 / products
-
-    def tiles(operand: int, port: int) -> int:
-        """The tile with the sign fills the port; the others are unsigned and leave its sign bit free."""
-        return 1 + ceil(max(0, operand - port) / (port - 1))
-
-    return min(
-        tiles(a, fabric.dsp_a) * tiles(b, fabric.dsp_b),
-        tiles(b, fabric.dsp_a) * tiles(a, fabric.dsp_b),
-    )
-
-
-def fifo_use(fabric: Fabric, depth: int, width: int) -> Use:
-    """A FIFO: two words in flip-flops, more in shift registers (a LUT holds 32 bits of one or 16 bits of two), beyond
-    1,024 bits in block memory; without shift registers in a memory. Control is a pointer and two flags (UG474, and
-    counts of Yosys: benchmarks/fabric_primitives.py)."""
-    pointer = ceil(log2(max(depth, 2)))
-    use = Use(lut=2 * pointer + 4, ff=pointer + 2)
-    kind = fifo_kind(fabric, depth, width)
-    if kind == "srl":
-        luts = ceil(width / 2) if depth <= 16 else ceil(depth / 32) * width
-        use.lut += luts
-        use.lutram += luts
-    elif kind:
-        memory(use, fabric, depth, width, kind)
-    else:
-        use.lut += width
-        use.ff += 2 * width
-    return use
-
-
-def fifo_kind(fabric: Fabric, depth: int, width: int) -> str:
-    """What a FIFO is made of: "srl", "lutram" or "bram"; "" for two words, which tools keep in registers or SRLs."""
-    if depth <= 2:
-        return ""
-    if fabric.shift_registers:
-        return "srl" if depth * width <= 1024 or depth <= 32 else "bram"
-    return fabric.place(depth, width)
 
 
 def cycles(folding: Folding) -> int:
@@ -198,6 +38,9 @@ def cycles(folding: Folding) -> int:
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:
         return main if stage.operands else max(main, source)
+    if stage.abreast > 1:
+        made = lines(stage, lanes_in)
+        return max(made.steps, main + max(0, made.first - main // stage.pixels))
     plan = ring(stage, lanes_in).schedule
     # While the last window is read again, the generator already takes the first words of the next sample.
     again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // folding.pe))
@@ -229,8 +72,10 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
         _buffered(use, folding, fabric)
         return use
     if stage.kind in ("dense", "depthwise"):
-        _reduction(use, folding, fabric, lanes_in, width_in)
-        if stage.reordered:
+        _reduction(use, folding, fabric, width_in)
+        if stage.reordered and stage.abreast > 1:
+            _lines(use, folding, fabric, width_in)
+        elif stage.reordered:
             _window(use, stage, fabric, lanes_in, width_in)
         if folding.tail:
             _tail(use, folding, fabric)
@@ -243,13 +88,12 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
         _held(use, folding, fabric)
     _arithmetic(use, folding, stage.epilogue, fabric, lanes_out)
     pe, outside = folding.pe, {n for n in stage.epilogue if isinstance(n, Load | Lookup)}
-    steps = stage.tap_count * (stage.channels_in // lanes_in if stage.kind == "dense" else 1)
-    steps = 0 if stage.kind == "moved" else steps  # each table counts its own
+    steps = 0 if stage.kind == "moved" else folding.between  # there each table counts its own
     for lanes, tables in (
         (lanes_out, [t for t in stage.parameters if t.leaf in outside]),
         (pe, [t for t in stage.parameters if t.leaf not in outside]),
     ):
-        _tables(use, tables, fabric, (lanes, lanes_in), (max(1, stage.channels_out // lanes), steps))
+        _tables(use, tables, fabric, (lanes, folding.simd), (max(1, stage.channels_out // lanes), steps))
     return use
 
 
@@ -304,15 +148,14 @@ def _tail(use: Use, folding: Folding, fabric: Fabric) -> None:
     use.add(fifo_use(fabric, 2, folding.tail * bits(reduce.dtype)))
 
 
-def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: int) -> None:
+def _reduction(use: Use, folding: Folding, fabric: Fabric, width_in: int) -> None:
     stage, pe, k = folding.stage, folding.pe, folding.stage.kernel
     reduce = k.reduce
     if reduce is None:
         raise CuvilError(f"{k.name} has no reduction")
-    lanes = simd if stage.kind == "dense" else 1
+    lanes, depth_in = folding.simd, folding.between
     acc = bits(reduce.dtype)
     fold_out = stage.channels_out // pe
-    depth_in = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
     floats = stage.floats
     if floats:
         float_use(use, [n for u in reduce.update for n in walk(u)], fabric, pe * lanes)
@@ -337,10 +180,10 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, simd: int, width_in: 
     use.lut += logic.counter(stage.pixels * fold_out * depth_in)
     use.ff += 2 * ceil(log2(max(stage.pixels * fold_out * depth_in, 2)))  # and what the pipeline carries of it
     if stage.kind == "dense" and fold_out > 1 and not stage.ordered:
-        memory(use, fabric, depth_in, simd * width_in)  # the window that is read again
+        memory(use, fabric, depth_in, lanes * width_in)  # the window that is read again
         if not stage.reordered:  # and the next one, meanwhile
-            use.add(fifo_use(fabric, max(depth_in, 2), simd * width_in))
-    if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1:
+            use.add(fifo_use(fabric, max(depth_in, 2), lanes * width_in))
+    if (stage.kind == "depthwise" or stage.ordered) and fold_out > 1 and depth_in > 1:
         for _ in range(pe):
             memory(use, fabric, fold_out, acc)
 
@@ -353,6 +196,28 @@ def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> N
     use.lut += 140 + 12 * address + 2 * lanes * width
     use.ff += 120 + 8 * address + 2 * lanes * width
     use.add(fifo_use(fabric, r.schedule.lead, lanes * width))
+
+
+def _lines(use: Use, folding: Folding, fabric: Fabric, width: int) -> None:
+    """A generator of whole windows: its lines, the columns of a window, masks where it leaves the input; a converter
+    where a stage takes a part of a window a step."""
+    stage, element = folding.stage, folding.lanes[0] * width
+    made = lines(stage, folding.lanes[0])
+    y, x = made.y, made.x
+    memory(use, fabric, made.row_words, (y.span - 1) * element)
+    columns, window = (x.span - 1) * y.kernel * element, stage.tap_count * element
+    if made.fold <= FEW:
+        use.ff += made.fold * columns
+        use.lut += logic.multiplexer(made.fold, columns)
+    else:
+        memory(use, fabric, made.fold, columns)
+    use.lut += 140 + window / 2 + sum(map(logic.counter, (made.row_words, made.steps, made.turn, y.out)))
+    use.ff += 120 + 2 * element + window
+    use.add(fifo_use(fabric, 2, window))
+    if folding.window_lanes < stage.tap_count * folding.lanes[0]:
+        use.lut += 60 + window
+        use.ff += 80 + window
+        use.add(fifo_use(fabric, 2, folding.window_lanes * width))
 
 
 def _tables(

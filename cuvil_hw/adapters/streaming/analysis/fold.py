@@ -11,6 +11,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.adders import ConstantProducts
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
+from cuvil_hw.adapters.streaming.analysis.lines import lines
 from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
 from cuvil_hw.adapters.streaming.analysis.reason import reason
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
@@ -21,7 +22,7 @@ MAX_MULTIPLIERS = 4096  # of a process: of arrays in registers HLS tools take no
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """`pe` outputs and `simd` inputs a cycle; `memory`: of the weights, "bram", "lutram" or "" without weights;
+    """`pe` outputs and `simd` inputs of each a cycle; `memory`: of the weights, "bram", "lutram" or "" without weights;
     `multiplier`: of the weights, "dsp", "lut", "pair" (two products a DSP block), "adders" (constant products as
     additions, of `constants`), or "" where there is no choice; `rescale`: of all other products, "dsp" or "lut"
     likewise; `ii`: cycles between two steps of the stage's loop."""
@@ -43,7 +44,15 @@ class Folding:
     @property
     def lanes(self) -> tuple[int, int]:
         """Elements a word on the input and on the output side."""
-        return (self.simd if self.stage.kind == "dense" else self.pe), self.tail or self.pe
+        stage = self.stage
+        if stage.kind != "dense":
+            return self.pe, self.tail or self.pe
+        return self.simd // (stage.abreast if stage.reordered else 1), self.tail or self.pe
+
+    @property
+    def window_lanes(self) -> int:
+        """Elements a word of the windows that a dense or depthwise stage reads."""
+        return self.simd * (1 if self.stage.kind == "dense" else self.pe)
 
     @property
     def feeds(self) -> tuple[Words | None, ...]:
@@ -69,7 +78,7 @@ class Folding:
     @property
     def between(self) -> int:
         """Steps from one word of sums to the next, on average."""
-        return self.stage.tap_count * (self.stage.channels_in // self.simd if self.stage.kind == "dense" else 1)
+        return self.stage.tap_count * (self.stage.channels_in if self.stage.kind == "dense" else 1) // self.simd
 
     @property
     def tail(self) -> int:
@@ -83,7 +92,9 @@ class Folding:
 
     def describe(self) -> str:
         weights = f" w@{self.memory}" if self.memory else ""
-        parts = [f"unroll o={self.pe} c={self.simd}{weights}"] if self.stage.kind != "buffered" else []
+        taps = f" taps={self.stage.abreast}" if self.stage.abreast > 1 else ""
+        across = self.simd // self.stage.abreast
+        parts = [f"unroll o={self.pe} c={across}{taps}{weights}"] if self.stage.kind != "buffered" else []
         why = f" ({reason(self.stage.kernel)})" if self.stage.kind == "buffered" else ""
         parts.append(f"kind={self.stage.kind}{why}")
         parts += [f"multiplier={self.multiplier}"] if self.multiplier else []
@@ -107,6 +118,7 @@ def foldings(
     width_in = max((_bits(stage.kernel.operand(s).type.dtype) for s in stage.sources), default=1)
     reduce = stage.kernel.reduce
     width_out = max(_bits(stage.kernel.type.dtype), _bits(reduce.dtype) if reduce is not None else 0)
+    ways = _ways(stage)
     for pe in lane_chain(stage.lanes[-1].extent if stage.lanes else stage.channels_out):
         if pe * width_out > MAX_WORD_BITS:
             continue
@@ -115,17 +127,41 @@ def foldings(
                 yield from (Folding(stage, pe, rescale=rescale) for rescale in rescales)
             continue
         ii = _interval(stage, cores, stage.channels_out // pe)
-        for simd in lane_chain(stage.channels_in) if stage.kind == "dense" and not stage.ordered else (1,):
-            if simd * width_in > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS or not _fits(stage, pe, simd):
+        for way, simd in ways:
+            source = (simd if way.kind == "dense" else 1) * width_in
+            if source > MAX_WORD_BITS or pe * simd > MAX_MULTIPLIERS or not _fits(way, pe, simd):
                 continue
-            if feeds(stage, pe, simd) is None:
+            if way.abreast > 1 and way.reordered and _window_bits(way, pe, width_in) > MAX_WORD_BITS:
                 continue
-            packed = ("pair",) if pairs and pe % 2 == 0 and pe * stage.groups <= stage.channels_out else ()
-            kinds, whole = (*multipliers, *packed), (stage.channels_out, stage.tap_count * stage.channels_in)
-            if constants is not None and stage.groups == 1 and whole == (pe, simd):
+            if feeds(way, pe, simd) is None:
+                continue
+            packed = ("pair",) if pairs and pe % 2 == 0 and pe * way.groups <= way.channels_out else ()
+            kinds, whole = (*multipliers, *packed), (way.channels_out, way.tap_count * way.channels_in)
+            if constants is not None and way.groups == 1 and whole == (pe, simd):
                 kinds = tuple("adders" if kind == "lut" else kind for kind in kinds)
-            for memory, multiplier, rescale in product(_memories(stage, pe, simd), kinds, rescales):
-                yield Folding(stage, pe, simd, memory, multiplier, rescale, ii, constants)
+            for memory, multiplier, rescale in product(_memories(way, pe, simd), kinds, rescales):
+                yield Folding(way, pe, simd, memory, multiplier, rescale, ii, constants)
+
+
+def _ways(stage: Stage) -> list[tuple[Stage, int]]:
+    """How many inputs of an output a step may take: of the channels of a tap, or of all channels of several taps."""
+    dense = stage.kind == "dense"
+    ways = [(stage, n) for n in (lane_chain(stage.channels_in) if dense and not stage.ordered else (1,))]
+    if stage.floats or stage.operands or stage.moves or stage.kind not in ("dense", "depthwise"):
+        return ways
+    if stage.reordered and not lines(stage, stage.channels_in).legal:
+        return ways
+    if dense:
+        taps = lane_chain(stage.tap_count)[1:]
+        return ways + [(replace(stage, abreast=n), n * stage.channels_in) for n in taps]
+    if stage.reordered:
+        ways.append((replace(stage, abreast=stage.tap_count), stage.tap_count))
+    return ways
+
+
+def _window_bits(stage: Stage, pe: int, width: int) -> int:
+    """Of a word that holds a whole window."""
+    return stage.tap_count * (stage.channels_in if stage.kind == "dense" else pe) * width
 
 
 def _fits(stage: Stage, pe: int, simd: int) -> bool:
@@ -174,7 +210,7 @@ def _bits(dtype: str) -> int:
 
 def _memories(stage: Stage, pe: int, simd: int) -> tuple[str, ...]:
     """Where weights may lie: nowhere when each is multiplied by one lane alone, which makes them wiring."""
-    steps = stage.tap_count * (stage.channels_in // simd if stage.kind == "dense" else 1)
+    steps = stage.tap_count * (stage.channels_in if stage.kind == "dense" else 1) // simd
     folds = stage.channels_out // pe, steps
     return ("bram", "lutram") if any(t.shape(pe, simd, folds)[0] > 1 for t in stage.weights) else ("",)
 

@@ -105,7 +105,7 @@ class Stage:
     window, outermost first; `taps`: reduction iterators in reading order, channel last for "dense"; `pad_value`:
     what cells outside hold; `term`: the update of the state by one element; `ranges`: least and largest element of
     each constant that is known; `multiplier`, `rescale`: what computes the products of the term and all others,
-    once chosen.
+    once chosen; `abreast`: taps of a window that come in one word, once chosen.
     """
 
     kernel: Kernel
@@ -128,6 +128,7 @@ class Stage:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     multiplier: str = ""
     rescale: str = ""
+    abreast: int = 1
 
     @property
     def pixels(self) -> int:
@@ -147,7 +148,8 @@ class Stage:
         lanes = [self.channel] if self.channel is not None else []
         if self.kind == "moved":
             return list(self.lanes), list(self.rows), lanes, list(self.lanes)
-        return list(self.lanes), [i for i in (*self.taps, self.channel) if i is not None], lanes, list(self.lanes)
+        inner = [i for i in (*self.taps, self.channel) if i is not None]
+        return list(self.lanes), inner, inner if self.abreast > 1 else lanes, list(self.lanes)
 
     @cached_property
     def weights(self) -> tuple[Table, ...]:

@@ -13,13 +13,16 @@ from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import cost, fifo
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, bits, fifo_kind, fifo_use
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
+from cuvil_hw.adapters.streaming.analysis.lines import lines
 from cuvil_hw.adapters.streaming.analysis.moved import taken
 from cuvil_hw.adapters.streaming.analysis.operand import part_needs
 from cuvil_hw.adapters.streaming.analysis.ring import ring
 from cuvil_hw.adapters.streaming.lowering import process, reordering, storage
 from cuvil_hw.adapters.streaming.lowering.feed import feed
 from cuvil_hw.adapters.streaming.lowering.form import Process
+from cuvil_hw.adapters.streaming.lowering.whole_window import whole_windows
 from cuvil_hw.adapters.streaming.lowering.window import window
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.ir import level2
@@ -197,7 +200,14 @@ def _place(net: Network, form: Process, layer: int) -> None:
     s, graph, tables = form.folding.stage, net.graph, net.tables
     k, (lanes_in, lanes_out) = s.kernel, form.folding.lanes
     ins = tuple(_feed(net, form, n) for n in range(len(s.sources)))
-    if s.kind in ("dense", "depthwise") and s.reordered:
+    if s.abreast > 1 and s.reordered:
+        source, made = ins[0], lines(s, lanes_in)
+        whole = Link(f"{k.name}_windows", source.dtype, s.tap_count * lanes_in, s.pixels * made.fold)
+        build_lines = lambda: whole_windows(f"{k.name}_window", s, source.dtype, tables, lanes_in)  # noqa: E731
+        by = lambda _: made.read_by()  # noqa: E731
+        net.nodes.append(Node(f"{k.name}_window", (source,), (whole,), build_lines, by, made.steps))
+        ins = (_convert(net, whole, form.folding.window_lanes, k.name),)
+    elif s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
         r = ring(s, lanes_in)
         taps = Link(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
@@ -214,11 +224,13 @@ def _place(net: Network, form: Process, layer: int) -> None:
     needs: Callable[[Link], Counts]
     match s.kind:
         case "dense":
-            words, gangs = s.tap_count * s.channels_in // lanes_in, s.groups // form.folding.gang
+            words, gangs = form.folding.between, s.groups // form.folding.gang
             weights = ins[1] if s.product else None
             once = (s.pixels * gangs, words, fold_out // gangs), (s.pixels * fold_out, words, 1)
             needs = lambda e: fifo.dense_needs(*once[e is weights])  # noqa: E731
             ahead = words if fold_out > gangs and not s.ordered else 0
+        case "depthwise" if s.abreast > 1:
+            needs = lambda _: fifo.map_needs(out.words)  # noqa: E731
         case "depthwise":
             needs = lambda _: fifo.depthwise_needs(s.pixels, s.tap_count, fold_out)  # noqa: E731
             burst = fold_out - fold_out * tail // pe if tail else 0
@@ -297,7 +309,7 @@ def lower(graph: KernelGraph, forms: Sequence[Process], axis_bits: int, packets:
     return ModuleOp([*net.tables.ops, *functions, top])
 
 
-def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabric | None) -> func.FuncOp:
+def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: Fabric | None) -> func.FuncOp:
     graph = net.graph
     ports = [*graph.inputs, *graph.outputs]
     kind = level2.axis_type(axis_bits)
@@ -311,7 +323,7 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabri
         for s in n.outputs:
             op = level2.StreamOp(level2.stream_type(level2.signless(s.dtype), s.lanes), depth[s.name], s.words)
             annotate(op, Name(s.name))
-            made_of = cost.fifo_kind(fabric, depth[s.name], s.lanes * cost.bits(s.dtype)) if fabric else ""
+            made_of = fifo_kind(fabric, depth[s.name], s.lanes * bits(s.dtype)) if fabric else ""
             if made_of:
                 annotate(op, Fifo(made_of))
             block.add_op(op)
@@ -337,18 +349,18 @@ def _top(net: Network, depth: dict[str, int], axis_bits: int, fabric: cost.Fabri
 
 
 def overhead(
-    graph: KernelGraph, narrow: Sequence[Process], fabric: cost.Fabric, axis_bits: int, packets: bool = False
+    graph: KernelGraph, narrow: Sequence[Process], fabric: Fabric, axis_bits: int, packets: bool = False
 ) -> dict[str, float]:
     """Use of ports, forks and the FIFOs that bypass longer branches; by forms with streams of one lane, so an upper
     bound in words."""
     net = build_network(graph, narrow, packets, axis_bits)
     depth = _bypass_depths(net)  # a stage counts the others itself
-    use = cost.Use()
+    use = Use()
     for n in net.nodes:
         for s in n.outputs:
-            width = s.lanes * cost.bits(s.dtype)
+            width = s.lanes * bits(s.dtype)
             if depth[s.name] > 2:
-                use.add(cost.fifo_use(fabric, depth[s.name], width))
+                use.add(fifo_use(fabric, depth[s.name], width))
         if n.name.startswith("fork_"):
             use.lut += 40
             use.ff += 40

@@ -30,23 +30,24 @@ class Folded:
     def __init__(self, stage: Stage, graph: KernelGraph, pe: int, simd: int) -> None:
         self.stage, self.graph, self.pe, self.simd = stage, graph, pe, simd
         self.nf = stage.channels_out // pe
-        self.cf = stage.channels_in // simd if stage.kind == "dense" else 1
-        self.sf = stage.tap_count * self.cf
+        channels = stage.channels_in if stage.kind == "dense" else 1
+        self.sf = stage.tap_count * channels // simd
         self.outputs_inside = pe >= VECTOR or pe >= simd or stage.multiplier == "pair"
         self.grids: dict[Iter, Any] = {}
         if stage.lanes:
             places = np.indices([i.extent for i in stage.lanes]).reshape(len(stage.lanes), self.nf, 1, 1, pe)
             self.grids |= dict(zip(stage.lanes, places, strict=True))
         shape = [d.kernel for d in stage.dims]
-        digits = np.unravel_index(np.repeat(np.arange(stage.tap_count), self.cf), shape) if shape else ()
+        inputs = np.arange(stage.tap_count * channels).reshape(1, self.sf, simd, 1)  # as they come, channels last
+        number = inputs // channels if stage.abreast > 1 else inputs[:, :, :1] // channels
+        digits = np.unravel_index(number, shape) if shape else ()
         for tap, digit in zip(stage.taps, digits, strict=True):
             if tap is not None:
-                self.grids[tap] = digit.reshape(1, -1, 1, 1)
+                self.grids[tap] = digit
         for row in stage.rows:
             self.grids[row] = np.arange(row.extent).reshape(1, -1, 1, 1)
         if stage.channel is not None:
-            fold = np.tile(np.arange(self.cf), stage.tap_count).reshape(1, -1, 1, 1)
-            self.grids[stage.channel] = fold * simd + np.arange(simd).reshape(1, 1, -1, 1)
+            self.grids[stage.channel] = inputs % channels
         self.axes = stage.loops
 
     def constant(self, buffer: str) -> Any:

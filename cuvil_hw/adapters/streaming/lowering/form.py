@@ -9,10 +9,12 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.streaming.analysis import cost, exact, fold
 from cuvil_hw.adapters.streaming.analysis.classify import classify
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering import process
+from cuvil_hw.adapters.streaming.lowering.at_once import at_once
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.adapters.streaming.lowering.elementwise import elementwise
 from cuvil_hw.adapters.streaming.lowering.moving import moving
@@ -28,7 +30,7 @@ from cuvil_hw.target.profile import Profile
 @dataclass(frozen=True, slots=True)
 class Process:
     folding: Folding
-    fabric: cost.Fabric = field(compare=False, repr=False)
+    fabric: Fabric = field(compare=False, repr=False)
 
     def describe(self) -> str:
         return self.folding.describe()
@@ -57,6 +59,8 @@ class Process:
                 return unrolled(stage, graph, tables, layer, f.graph)
             case "dense" if not stage.ordered:
                 return process.dense(stage, graph, tables, layer, f.pe, f.simd, f.memory, f.tail > 0)
+            case "depthwise" if stage.abreast > 1:
+                return at_once(stage, graph, tables, layer, f.pe, f.memory)
             case "dense" | "depthwise":
                 return process.running(stage, graph, tables, layer, f.pe, f.memory, f.ii, f.tail > 0)
             case "map":
@@ -71,7 +75,7 @@ class Process:
 
 
 def processes(
-    kernel: Kernel, fabric: cost.Fabric, constants: ConstantStore, orders: Mapping[str, Order] | None = None
+    kernel: Kernel, fabric: Fabric, constants: ConstantStore, orders: Mapping[str, Order] | None = None
 ) -> list[Process]:
     """All that a kernel may become. The constants' values say which widths are exact; `orders`: in which its tensors
     stream."""

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import FunctionType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.lines import FEW
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering.folded import Folded, read_constant
 from cuvil_hw.errors import Refusal, Unsupported
@@ -23,8 +24,6 @@ from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Comment, Distance, Role, annotate
 from cuvil_hw.lower.emit import Emitter, Env, Tables
 from cuvil_hw.schedule.kernel import KernelGraph
-
-FEW = 4  # running values a lane that lie in registers: a memory would have to give one back sooner than it can
 
 
 def process(

@@ -7,13 +7,13 @@ from math import prod
 from xdsl.dialects import func, memref
 from xdsl.dialects.builtin import AnyFloat, MemRefType
 
-from cuvil_hw.adapters.streaming.analysis import cost
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.ir import annotations as notes
 from cuvil_hw.ir.level2 import AddProductsOp
 from cuvil_hw.render.c.scalar import width
 
 
-def placed(function: func.FuncOp, fabric: cost.Fabric) -> func.FuncOp:
+def placed(function: func.FuncOp, fabric: Fabric) -> func.FuncOp:
     """Bind the memories of a process for which nothing was chosen. Changes `function`."""
     graphs = {op.graph for op in function.walk() if isinstance(op, AddProductsOp)}  # logic, no memories
     for op in function.walk():
@@ -27,7 +27,7 @@ def placed(function: func.FuncOp, fabric: cost.Fabric) -> func.FuncOp:
     return function
 
 
-def geometry(op: memref.AllocaOp | memref.GetGlobalOp, fabric: cost.Fabric) -> tuple[int, int]:
+def geometry(op: memref.AllocaOp | memref.GetGlobalOp, fabric: Fabric) -> tuple[int, int]:
     """(words, bits a word) of each of the memories that an array becomes."""
     kind = op.results[0].type
     assert isinstance(kind, MemRefType)

@@ -26,13 +26,8 @@ from cuvil_hw.schedule.kernel import KernelGraph
 def constant_products(stage: Stage, constants: ConstantStore) -> ConstantProducts | None:
     """All products of a stage that does nothing but sum them up, each an input by a weight; None for other stages, and
     for more products than a process holds."""
-    pair = stage.pair
-    if (
-        pair is None
-        or stage.operands
-        or stage.channels_out * stage.channels_in > MAX_MULTIPLIERS
-        or stage.tap_count > 1
-    ):
+    pair, outputs, inputs = stage.pair, stage.channels_out, stage.tap_count * stage.channels_in
+    if pair is None or stage.operands or stage.moves or outputs * inputs > MAX_MULTIPLIERS:
         return None
     weight = _uncast(pair.other)
     if not isinstance(weight, Load | Lookup) or not _summed(stage.term, pair.node):
@@ -42,14 +37,15 @@ def constant_products(stage: Stage, constants: ConstantStore) -> ConstantProduct
         operand = stage.kernel.operand(buffer)
         return constants[operand.digest].reshape(operand.type.shape)
 
-    outputs, inputs = stage.channels_out, stage.channels_in
     grids: dict[Any, Array] = {it: np.zeros((1, 1), np.int64) for it in stage.kernel.iterators}
-    grids |= {tap: np.zeros((1, 1), np.int64) for tap in stage.taps if tap is not None}
+    number, channel = np.divmod(np.arange(inputs).reshape(1, -1), stage.channels_in)
+    digits = np.unravel_index(number, [d.kernel for d in stage.dims]) if stage.dims else ()
+    grids |= {tap: digit for tap, digit in zip(stage.taps, digits, strict=True) if tap is not None}
     places = np.unravel_index(np.arange(outputs).reshape(-1, 1), [it.extent for it in stage.lanes] or [1])
     grids |= dict(zip(stage.lanes, places, strict=False))
     if stage.channel is not None:
-        grids[stage.channel] = np.arange(inputs).reshape(1, -1)
-    table, kept = gather(weight, constant, grids, (stage.loops[3], stage.loops[2]))
+        grids[stage.channel] = channel
+    table, kept = gather(weight, constant, grids, (stage.loops[3], stage.loops[1]))
     table = table.reshape([n if axis in kept else 1 for axis, n in enumerate((outputs, inputs))])
     matrix = np.ascontiguousarray(np.broadcast_to(table, (outputs, inputs)), np.int64)
     return ConstantProducts(matrix, span(pair.shared, stage.ranges))
@@ -71,7 +67,7 @@ def _summed(term: Expr | None, product: Expr) -> bool:
 
 def unrolled(stage: Stage, graph: KernelGraph, tables: Tables, layer: int, products: ConstantProducts) -> func.FuncOp:
     """All outputs from all inputs in one step."""
-    k, folded = stage.kernel, Folded(stage, graph, stage.channels_out, stage.channels_in)
+    k, folded = stage.kernel, Folded(stage, graph, stage.channels_out, stage.tap_count * stage.channels_in)
     reduce, pair, additions = k.reduce, stage.pair, products.adders
     assert reduce is not None
     assert pair is not None

@@ -14,7 +14,7 @@ import pytest
 
 import cuvil
 from cuvil_hw import ops
-from cuvil_hw.adapters.streaming.analysis.cost import block_rams, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fabric import block_rams, multiplier_blocks
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering.form import processes
 from cuvil_hw.adapters.zynq.fabric import FABRICS

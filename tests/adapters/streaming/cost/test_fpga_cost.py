@@ -11,7 +11,14 @@ import pytest
 from cuvil_hw import ops
 from cuvil_hw.adapters.streaming.analysis import cost, fold
 from cuvil_hw.adapters.streaming.analysis.classify import classify
-from cuvil_hw.adapters.streaming.analysis.cost import Use, block_rams, distributed, fifo_use, memory, multiplier_blocks
+from cuvil_hw.adapters.streaming.analysis.fabric import (
+    Use,
+    block_rams,
+    distributed,
+    fifo_use,
+    memory,
+    multiplier_blocks,
+)
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.zynq.fabric import FABRICS, fabric

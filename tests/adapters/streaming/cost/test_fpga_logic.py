@@ -11,7 +11,7 @@ import pytest
 from fabric_primitives import held_out
 
 from cuvil_hw.adapters.streaming.analysis import logic
-from cuvil_hw.adapters.streaming.analysis.cost import distributed, fifo_use
+from cuvil_hw.adapters.streaming.analysis.fabric import distributed, fifo_use
 from cuvil_hw.adapters.zynq.fabric import FABRICS
 from tests.support.programs import ROOT
 

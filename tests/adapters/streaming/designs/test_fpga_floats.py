@@ -18,6 +18,7 @@ from cuvil_hw.adapters.agilex.fabric import AGILEX7
 from cuvil_hw.adapters.registry import load_adapter
 from cuvil_hw.adapters.streaming.analysis import cost, fold
 from cuvil_hw.adapters.streaming.analysis.classify import classify
+from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
 from cuvil_hw.adapters.streaming.analysis.floats import CORES, FloatCore, cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.adapters.streaming.lowering import dataflow
@@ -139,7 +140,7 @@ def test_multipliers_and_adders_of_floats(pe: int) -> None:
 
 
 @pytest.mark.parametrize("fabric", [*FABRICS.values(), AGILEX7])
-def test_every_operator_has_a_cost(fabric: cost.Fabric) -> None:
+def test_every_operator_has_a_cost(fabric: Fabric) -> None:
     assert set(fabric.floats) == set(CORES)
     x = Load("f32", "x", ())
     for op, row in SCALARS.items():
