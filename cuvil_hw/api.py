@@ -34,7 +34,7 @@ from cuvil_hw.compile.golden import golden
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
 from cuvil_hw.compile.open.pipeline import compile_model
 from cuvil_hw.compile.pack import pack
-from cuvil_hw.compile.partition import Partition, split
+from cuvil_hw.compile.partition import Partition, split, without_loops
 from cuvil_hw.compile.precision import check_narrow, choose_precision
 from cuvil_hw.compile.slots import in_slots, slots_of
 from cuvil_hw.compile.styles import Arranged, fastest
@@ -369,7 +369,7 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
         return adapter.refuses(op, inputs, outputs, profile)
 
     with blaming(ADAPTERS, profile.adapter):
-        return split(program, refuses, profile.name, float_ends=adapter.float_ends)
+        return split(without_loops(program, adapter), refuses, profile.name, float_ends=adapter.float_ends)
 
 
 def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
@@ -396,8 +396,8 @@ def propose(graph: KernelGraph, adapter: Adapter, profile: Profile) -> Proposals
 
 def _candidates(kernel: Kernel, offered: Iterable[Form], profile: Profile) -> tuple[Candidate, ...]:
     try:
-        forms = list(dict.fromkeys(offered))
-        found = tuple(Candidate(f, f.estimate(profile)) for f in (forms if searches(profile) else forms[:1]))
+        forms = list(dict.fromkeys(offered))[: None if searches(profile) else 1]
+        found = tuple(Candidate(f, f.estimate(profile).times(kernel.runs)) for f in forms)
     except CuvilError as e:
         e.add_note(f"at layer {kernel.name} ({kernel.loc or 'no source location'})")
         raise

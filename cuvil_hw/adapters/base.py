@@ -212,6 +212,16 @@ class Epilogues(Protocol):
 
 
 @runtime_checkable
+class RunsLoops(Protocol):
+    """What an adapter may have, too; without it the steps of loops are unrolled, and the report says so."""
+
+    @property
+    def runs_loops(self) -> bool:
+        """Whether the target repeats the kernels of a loop (`KernelGraph.loops`), as one does that runs kernels one
+        after another."""
+
+
+@runtime_checkable
 class Pads(Protocol):
     """What an adapter may have beside `Adapter`'s; without it intermediate results lie densely."""
 

@@ -79,6 +79,7 @@ def pack(
             *program.notes.get("precision", ()),
             *program.notes.get("measured", ()),
             *program.notes.get("style", ()),
+            *program.notes.get("loops", ()),
             *program.notes.get("built", ()),
             *(use.note for use in design.slots),
         ],

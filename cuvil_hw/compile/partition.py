@@ -17,12 +17,15 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.base import Adapter, RunsLoops
 from cuvil_hw.compile.precision import CONVERT
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level1
+from cuvil_hw.ir.loops import loops_of
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops.base import Op
 from cuvil_hw.ops.integer import Dequantize, Quantize
+from cuvil_hw.passes.pipeline import INTEGER, UnrollSteps, run_passes, run_pipeline
 from cuvil_hw.runtime.host import HostProgram, HostStep, sample_wise
 from cuvil_hw.runtime.host_work import HostOp
 from cuvil_hw.types import TensorType
@@ -88,6 +91,19 @@ def split(program: Program, refuses: Refuses, target: str = "the target", *, flo
     host = [_host_op("before", o, reasons) for o in ops if o in before]
     host += [_host_op("after", o, reasons) for o in ops if o in after]
     return replace(_cut(program, before, core, after), host=tuple(host))
+
+
+def without_loops(program: Program, adapter: Adapter) -> Program:
+    """The program, its loops unrolled where the target has none; a note in `program` says so."""
+    loops = loops_of(program.block)
+    if not loops or (isinstance(adapter, RunsLoops) and adapter.runs_loops):
+        return program
+    steps = ", ".join(f"{level1.loc_of(x.begin) or 'a loop'} ({x.first.steps} steps)" for x in loops)
+    program.notes["loops"] = (f"{adapter.name} has no loops around layers, each step is built by itself: {steps}",)
+    unrolled = program.clone()
+    run_passes(unrolled, [UnrollSteps()])
+    run_pipeline(unrolled, INTEGER)
+    return unrolled
 
 
 def _host_op(where: str, operation: level1.TensorOp, reasons: Mapping[level1.TensorOp, str]) -> HostOp:

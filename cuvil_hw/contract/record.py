@@ -38,8 +38,10 @@ R = TypeVar("R", bound=Record)
 
 
 def info_of(record: Record) -> dict[str, Any]:
-    """The record as JSON values, for `BuildPlan.info`."""
-    return dataclasses.asdict(record)
+    """The record as JSON values, for `BuildPlan.info`. It doesn't mention what a program may have several of and has
+    none of: empty tuples that are their field's default."""
+    optional = {f.name for f in dataclasses.fields(record) if f.default == ()}
+    return {name: v for name, v in dataclasses.asdict(record).items() if v != () or name not in optional}
 
 
 def read(kind: type[R], program: DeviceProgram) -> R:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
 from cuvil_hw.ops.cast import Cast
+from cuvil_hw.ops.loop import LoopBegin
 from cuvil_hw.ops.shape import BroadcastTo, Concat, Reshape, Slice, Transpose
 
 # The indices that are taken along each axis, first to last.
@@ -31,7 +32,7 @@ def callers_elements(value: SSAValue, block: Block, taken: Region | None = None)
             yield value.index, taken
         return
     owner = value.owner
-    if not isinstance(owner, level1.TensorOp):
+    if not isinstance(value, OpResult) or not isinstance(owner, level1.TensorOp):
         return
     op, sources = owner.op, list(owner.operands)
     was = level1.type_of(sources[0]).shape if sources else ()
@@ -59,6 +60,9 @@ def callers_elements(value: SSAValue, block: Block, taken: Region | None = None)
                 part = _within(taken[op.axis], start, size)
                 yield from callers_elements(source, block, (*taken[: op.axis], part, *taken[op.axis + 1 :]))
                 start += size
+        case LoopBegin() if value.index:
+            source, of_step = sources[value.index - 1], value.index > op.carried
+            yield from callers_elements(source, block, (range(op.steps), *taken) if of_step else taken)
 
 
 def widens(operation: Operation) -> bool:

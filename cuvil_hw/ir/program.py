@@ -22,7 +22,7 @@ from cuvil_hw.contract.calling import PLAIN, Calling, Guard, Range
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir import level1
+from cuvil_hw.ir import level1, loops
 from cuvil_hw.ir.callers import Region, callers_elements, whole
 from cuvil_hw.ops import base
 from cuvil_hw.ops.elementwise import LogicalNot
@@ -100,6 +100,7 @@ class Program:
 
     def verify(self) -> None:
         self.module.verify()
+        loops.check(self.block)
 
     def clone(self) -> Program:
         """A copy that passes can change; the constants, which are only ever added to, are the same."""
@@ -175,6 +176,24 @@ class Builder:
             yield
         finally:
             self._active = outer
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is built meanwhile is taken back where an exception is raised."""
+        last, guards, ranges = self.block.last_op, dict(self._guards), dict(self._ranges)
+        try:
+            yield
+        except Exception:
+            while (operation := self.block.last_op) is not last:
+                assert operation is not None
+                self.block.erase_op(operation)
+            self._guards, self._ranges = guards, ranges
+            raise
+
+    @property
+    def guarded(self) -> int:
+        """How many guards there are so far."""
+        return len(self._guards)
 
     def guard(self, ok: SSAValue, message: str, loc: str = "") -> None:
         """Demand that `ok`, a bool of shape (), be true: else a call raises GuardError with `message`, which says what
@@ -278,7 +297,9 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _run(block: Block, values: dict[SSAValue, Array], constants: Mapping[str, Array]) -> list[Array]:
-    for operation in block.ops:
+    results: list[list[Array]] = []
+
+    def apply(operation: Operation) -> None:
         operands = [values[v] for v in operation.operands]
         match operation:
             case level1.ConstOp():
@@ -291,8 +312,12 @@ def _run(block: Block, values: dict[SSAValue, Array], constants: Mapping[str, Ar
                 for result, array in zip(operation.results, base.evaluate(operation.op, operands), strict=True):
                     values[result] = array
             case _:  # return or yield
-                return operands
-    raise CuvilError("a block ends without return or yield")
+                results.append(operands)
+
+    loops.run(loops.arranged(block), values, apply)
+    if not results:
+        raise CuvilError("a block ends without return or yield")
+    return results[0]
 
 
 def constant_value(operation: level1.ConstOp, constants: Mapping[str, Array]) -> Array:

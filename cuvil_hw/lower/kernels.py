@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from cuvil_hw.contract.loops import Carried, Sliced, StepLoop
+from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Expr, Iter, Load, Reduce, Tensor, Whole, const, index, parallel, placeholder
 from cuvil_hw.expr.radix import split_iterators
 from cuvil_hw.expr.traverse import substitute, walk
 from cuvil_hw.ir import level1
+from cuvil_hw.ir.loops import LevelLoop, arranged
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import compute
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
@@ -21,58 +25,171 @@ from cuvil_hw.types import TensorType
 
 def kernel_graph(program: Program) -> KernelGraph:
     """The kernels of a program whose every op sits in a group (passes/fuse.py). Raises CuvilError otherwise."""
-    names = _Names()
-    buffers: dict[str, Buffer] = {}
-    tensors: dict[SSAValue, Tensor] = {}
-    where: dict[SSAValue, str] = {}
+    return _Graph(program).made()
 
-    def declare(value: SSAValue, hint: str, role: str, digest: str = "") -> str:
-        name = names.new(hint)
-        buffers[name] = Buffer(name, level1.type_of(value), role, digest)
-        where[value], tensors[value] = name, placeholder(name, buffers[name].type)
+
+class _Graph:
+    """Kernels, buffers and loops, as they are found.
+
+    Attributes:
+        tensors: each value as a function of an index.
+        where: the buffer of each value that has one.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names = _Names()
+        self.buffers: dict[str, Buffer] = {}
+        self.tensors: dict[SSAValue, Tensor] = {}
+        self.where: dict[SSAValue, str] = {}
+        self.result_names = [name for name, _ in program.outputs]
+        self.returned = list(program.block.last_op.operands) if program.block.last_op else []
+        self.kernels: list[Kernel] = []
+        self.loops: list[StepLoop] = []
+
+    def made(self) -> KernelGraph:
+        program, buffers = self.program, self.buffers
+        ports = zip(program.block.args, program.inputs, strict=True)
+        inputs = tuple(self.declare(arg, name, "input") for arg, (name, _) in ports)
+        self.add(arranged(program.block), 1)
+        outputs: list[str] = []
+        for value, name in zip(self.returned, self.result_names, strict=True):
+            made = self.where.get(value)
+            if made is not None and buffers[made].role == "output" and made not in outputs:
+                outputs.append(made)
+                continue
+            out = self.names.new(name)  # an input, a constant or a repeated value is returned: copy it
+            buffers[out] = Buffer(out, level1.type_of(value), "output")
+            self.copy(value, out, 1)
+            outputs.append(out)
+        return KernelGraph(
+            program.name, buffers, tuple(self.kernels), inputs, tuple(outputs), program.constants, tuple(self.loops)
+        )
+
+    def declare(self, value: SSAValue, hint: str, role: str, digest: str = "") -> str:
+        name = self.names.new(hint)
+        self.buffers[name] = Buffer(name, level1.type_of(value), role, digest)
+        self.where[value], self.tensors[value] = name, placeholder(name, self.buffers[name].type)
         return name
 
-    inputs = tuple(
-        declare(arg, name, "input") for arg, (name, _) in zip(program.block.args, program.inputs, strict=True)
-    )
-    kernels: list[Kernel] = []
-    result_names = [name for name, _ in program.outputs]
-    returned = list(program.block.last_op.operands) if program.block.last_op else []
-    for operation in program.ops():
-        match operation:
-            case level1.ConstOp(handle=None):
-                kind = level1.type_of(operation.results[0])
-                tensors[operation.results[0]] = Tensor(kind, _constant(level1.splat_value(operation), kind.dtype))
-            case level1.ConstOp():
-                assert operation.handle is not None
-                declare(operation.results[0], "c", "const", operation.handle.data)
-            case level1.GroupOp():
-                for value in operation.operands if _whole(operation) else ():
-                    if value not in where:  # a splat: an op that is computed whole reads buffers
-                        array = np.full(tensors[value].shape, level1.splat_value(value.owner))  # type: ignore[arg-type]
-                        declare(value, "c", "const", program.constants.add(array, tensors[value].dtype))
-                tensor = _compose(operation, [tensors[v] for v in operation.operands])
-                result = operation.results[0]
-                role = "output" if result in returned else "temp"
-                label = names.new(operation.label.data)
-                out = declare(
-                    result, result_names[returned.index(result)] if role == "output" else f"{label}_out", role
-                )
-                ops = tuple(o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp))
-                kernels.append(_kernel(label, out, tensor, ops, level1.loc_of(operation), buffers))
-            case level1.TensorOp():
-                raise CuvilError(f"{operation.spec.mnemonic} at {level1.loc_of(operation)} is in no fusion group")
-    outputs: list[str] = []
-    for value, name in zip(returned, result_names, strict=True):
-        made = where.get(value)
-        if made is not None and buffers[made].role == "output" and made not in outputs:
-            outputs.append(made)
-            continue
-        out = names.new(name)  # an input, a constant or a repeated value is returned: copy it
-        buffers[out] = Buffer(out, level1.type_of(value), "output")
-        kernels.append(_kernel(f"copy_{out}", out, tensors[value], ("identity",), "", buffers))
-        outputs.append(out)
-    return KernelGraph(program.name, buffers, tuple(kernels), inputs, tuple(outputs), program.constants)
+    def result(self, value: SSAValue, hint: str) -> str:
+        """The buffer of a computed value, an output where the program returns it."""
+        returned = value in self.returned
+        name = self.result_names[self.returned.index(value)] if returned else hint
+        return self.declare(value, name, "output" if returned else "temp")
+
+    def copy(self, value: SSAValue, out: str, runs: int) -> None:
+        kernel = _kernel(self.names.new(f"copy_{out}"), out, self.tensors[value], ("identity",), "", self.buffers)
+        self.kernels.append(replace(kernel, runs=runs))
+
+    def held(self, value: SSAValue) -> str:
+        """The buffer of a value; one of its own for a splat."""
+        if value not in self.where:
+            array = np.full(self.tensors[value].shape, level1.splat_value(value.owner))  # type: ignore[arg-type]
+            self.declare(value, "c", "const", self.program.constants.add(array, self.tensors[value].dtype))
+        return self.where[value]
+
+    def add(self, items: Sequence[Operation | LevelLoop], runs: int) -> None:
+        """`runs`: how often the items run for one sample."""
+        for item in items:
+            match item:
+                case LevelLoop():
+                    self.loop(item, runs)
+                case level1.ConstOp(handle=None):
+                    kind = level1.type_of(item.results[0])
+                    self.tensors[item.results[0]] = Tensor(kind, _constant(level1.splat_value(item), kind.dtype))
+                case level1.ConstOp():
+                    assert item.handle is not None
+                    self.declare(item.results[0], "c", "const", item.handle.data)
+                case level1.GroupOp():
+                    self.group(item, runs)
+                case level1.TensorOp():
+                    raise CuvilError(f"{item.spec.mnemonic} at {level1.loc_of(item)} is in no fusion group")
+
+    def group(self, operation: level1.GroupOp, runs: int) -> None:
+        for value in operation.operands if _whole(operation) else ():
+            self.held(value)  # an op that is computed whole reads buffers
+        tensor = _compose(operation, [self.tensors[v] for v in operation.operands])
+        label = self.names.new(operation.label.data)
+        out = self.result(operation.results[0], f"{label}_out")
+        ops = tuple(o.spec.mnemonic for o in operation.body.block.ops if isinstance(o, level1.TensorOp))
+        kernel = _kernel(label, out, tensor, ops, level1.loc_of(operation), self.buffers)
+        self.kernels.append(replace(kernel, runs=runs))
+
+    def loop(self, loop: LevelLoop, runs: int) -> None:
+        """Its states and slices become views, and what a step gives is written where the next step, or the caller,
+        reads it."""
+        first, hint = len(self.kernels), f"loop{len(self.loops)}"
+        self.loops.append(StepLoop(0, 0, 1, (), ()))  # the place of one around others is before them
+        place, steps = len(self.loops) - 1, loop.first.steps
+        sliced, reads = [], []
+        number = loop.begin.results[0]
+        if {u.operation for u in number.uses} != {loop.end}:
+            counted = self.names.new("steps")
+            digest = self.program.constants.add(np.arange(steps, dtype=np.int64), "i64")
+            self.buffers[counted] = Buffer(counted, TensorType((steps,), "i64"), "const", digest)
+            view = self.declare(number, "step", "view")
+            sliced.append(Sliced(view, counted, _bytes(self.buffers[view]), False))
+        for n, (whole, element) in enumerate(loop.sliced):
+            base, view = self.held(whole), self.declare(element, f"{hint}_slice", "view")
+            sliced.append(Sliced(view, base, _bytes(self.buffers[view]), bool(loop.first.reverse[n])))
+        for value, before, _, _ in loop.carried:
+            reads.append((self.held(value), self.declare(before, f"{hint}_state", "view")))
+        self.add(loop.body, runs * steps)
+        step = _Step(first, runs * steps, {k.output for k in self.kernels[first:] if k.runs == runs * steps})
+        carried = []
+        for (initial, read), (_, _, after, last) in zip(reads, loop.carried, strict=True):
+            written = self.written(after, f"{hint}_next", step)
+            final = self.result(last, f"{hint}_last")
+            even, odd = (self.spare(self.buffers[final], f"{hint}_{n}") for n in ("even", "odd"))
+            carried.append(Carried(read, written, initial, final, even, odd))
+        for n, (element, whole) in enumerate(loop.stacked):
+            view = self.written(element, f"{hint}_each", step)
+            base = self.result(whole, f"{hint}_all")
+            sliced.append(Sliced(view, base, _bytes(self.buffers[view]), bool(loop.last.reverse[n])))
+        if len(self.kernels) == first:
+            raise CuvilError(f"the loop at {level1.loc_of(loop.begin)} computes nothing")
+        self.loops[place] = StepLoop(first, len(self.kernels) - 1, steps, tuple(sliced), tuple(carried))
+
+    def written(self, value: SSAValue, hint: str, step: _Step) -> str:
+        """A view that a kernel of the step writes with `value`: its own buffer, if a kernel computes one that isn't
+        taken yet, else a copy."""
+        name = self.where.get(value, "")
+        if name in step.free:
+            step.free.remove(name)
+            self.buffers[name] = replace(self.buffers[name], role="view")
+            self.kernels[step.first :] = [_reading(k, self.buffers[name]) for k in self.kernels[step.first :]]
+        else:
+            name = self.names.new(hint)
+            self.buffers[name] = Buffer(name, level1.type_of(value), "view")
+            self.copy(value, name, step.runs)
+        return name
+
+    def spare(self, like: Buffer, hint: str) -> str:
+        name = self.names.new(hint)
+        self.buffers[name] = Buffer(name, like.type, "temp")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Of a loop: number of its first kernel, how often each runs, and the results of kernels that may still become
+    views."""
+
+    first: int
+    runs: int
+    free: set[str]
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.type.size * to_numpy(buffer.type.dtype).itemsize
+
+
+def _reading(kernel: Kernel, buffer: Buffer) -> Kernel:
+    """The kernel, with `buffer` for its operand of that name."""
+    if buffer.name not in kernel.inputs:
+        return kernel
+    return replace(kernel, operands=tuple(buffer if b.name == buffer.name else b for b in kernel.operands))
 
 
 def _constant(value: float | int | bool, dtype: str) -> Callable[..., Expr]:

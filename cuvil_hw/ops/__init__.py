@@ -44,6 +44,7 @@ from cuvil_hw.ops.logic import (
     ShiftRight,
     Where,
 )
+from cuvil_hw.ops.loop import LoopBegin, LoopEnd
 from cuvil_hw.ops.nn import Conv, Linear
 from cuvil_hw.ops.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from cuvil_hw.ops.pool import AvgPool, MaxPool, SumPool
@@ -125,6 +126,8 @@ __all__ = [
     "LogicalNot",
     "LogicalOr",
     "LogicalXor",
+    "LoopBegin",
+    "LoopEnd",
     "Lut",
     "MatMul",
     "MaxPool",

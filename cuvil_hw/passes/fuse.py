@@ -17,6 +17,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir import level1
+from cuvil_hw.ir.loops import Path, has_loops, is_edge, paths
 from cuvil_hw.ir.program import Program
 from cuvil_hw.passes.edit import is_const, mnemonic, owner, users
 
@@ -45,20 +46,26 @@ def run(program: Program, residual_epilogue: bool = False, prologue_views: bool 
     split_results(program)
     spread_constants(program)
     groups: dict[Operation, Group] = {}
-    for operation in [o for o in block.ops if isinstance(o, level1.TensorOp)]:
-        assign(operation, groups, residual_epilogue)
+    around = paths(block) if has_loops(block) else {}
+    for operation in computing(block):
+        assign(operation, groups, residual_epilogue, around)
     order = {operation: i for i, operation in enumerate(block.ops)}
     if prologue_views:
-        for operation in reversed([o for o in order if isinstance(o, level1.TensorOp)]):
+        for operation in reversed(computing(block)):
             pull(operation, groups)
     distinct = list(dict.fromkeys(groups[o] for o in order if o in groups))
     for number, group in enumerate(sorted(distinct, key=lambda g: order[g.ops[-1]])):
         emit(block, group, number, order)
 
 
+def computing(block: Block) -> list[level1.TensorOp]:
+    """The ops that become part of kernels: the edges of loops move nothing and stay between groups."""
+    return [o for o in block.ops if isinstance(o, level1.TensorOp) and not is_edge(o)]
+
+
 def split_results(program: Program) -> None:
     """Repeat every op for each of its results that is read, so that each of them can be a kernel's one result."""
-    for operation in [o for o in program.block.ops if isinstance(o, level1.TensorOp)]:
+    for operation in computing(program.block):
         for result in [r for r in operation.results if r.first_use is not None][1:]:
             copy = operation.clone()
             program.block.insert_op_before(copy, operation)
@@ -86,8 +93,11 @@ def is_spread(value: SSAValue) -> bool:
     return source is not None and mnemonic(source) == "broadcast_to" and is_const(source.operands[0])
 
 
-def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool) -> None:
-    """Put an op into the groups of its operands, merging them if the rules allow; else start a group."""
+def assign(
+    operation: level1.TensorOp, groups: dict[Operation, Group], residual: bool, around: Mapping[Operation, Path]
+) -> None:
+    """Put an op into the groups of its operands, merging them if the rules allow; else start a group. `around`: the
+    loops around each op; what is computed before a loop isn't computed again in every step."""
     if operation.op.composite:  # one that the adapter takes whole
         put([operation], operation, False, groups)
         return
@@ -102,6 +112,8 @@ def assign(operation: level1.TensorOp, groups: dict[Operation, Group], residual:
     for value in computed:
         group = groups.get(owner(value))  # type: ignore[arg-type]
         if group is None or not group.open or users(value) != [operation]:
+            continue
+        if around.get(operation) != around.get(group.ops[-1]) and not all(o.spec.moves for o in group.ops):
             continue
         if sum(len(g.ops) for g in (*joined, group)) >= MAX_OPS:
             continue

@@ -10,6 +10,7 @@ Rules, applied until none fires (each is exact unless its module says otherwise)
   lookup_tables.py        other elementwise arithmetic between dequantize and quantize becomes a table
   affine.py       sums of quantized tensors, and their products and sums with constants
   arithmetic.py   products of quantized tensors
+  carry.py        both leave loops at their edges, so that these carry integers
   here            quantize(dequantize(x)) is x, or a rescale; equal quantizations of one value are one
 What matches no rule stays float between explicit quantize and dequantize.
 """
@@ -23,7 +24,7 @@ import numpy as np
 from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.integer import Quantize
-from cuvil_hw.passes import affine, arithmetic, constant_folding, dead, layers, lookup_tables, matmul, move
+from cuvil_hw.passes import affine, arithmetic, carry, constant_folding, dead, layers, lookup_tables, matmul, move
 from cuvil_hw.passes.edit import insert, replace, until_stable, users
 from cuvil_hw.passes.quantize.arithmetic import MAX_ACCUMULATOR_BITS
 from cuvil_hw.passes.real import quantizer, real
@@ -70,8 +71,8 @@ def meet(program: Program, operation: level1.TensorOp) -> bool:
 
 Rule = Callable[[Program, level1.TensorOp], bool]
 # First quantize climbs as far as it can, so that relu and the like end up on narrow tensors, not on accumulators.
-CLIMB: tuple[Rule, ...] = (shared, lookup_tables.tabulate, move.quantize_up)
+CLIMB: tuple[Rule, ...] = (shared, lookup_tables.tabulate, move.quantize_up, carry.loop)
 RULES: tuple[Rule, ...] = (
-    *(shared, meet, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
+    *(shared, meet, carry.loop, move.dequantize_down, layers.layer, layers.average, arithmetic.scaled),
     *(lookup_tables.tabulate, move.quantize_up, affine.combine, affine.leaky, arithmetic.combine),
 )

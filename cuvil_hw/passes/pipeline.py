@@ -34,6 +34,7 @@ from cuvil_hw.passes import (
     narrow_floats,
     separate,
     stored,
+    unroll,
 )
 
 # Called after each pass with what it is called and the module that it left.
@@ -160,6 +161,17 @@ class Dce(ProgramPass):
 
 
 @dataclass(frozen=True)
+class UnrollSteps(ProgramPass):
+    """Loops become the ops of all their steps. `most`: only those of at most so many steps; 0: all."""
+
+    name: ClassVar[str] = "unroll"
+    most: int = 0
+
+    def run(self, program: Program) -> None:
+        unroll.run(program, self.most)
+
+
+@dataclass(frozen=True)
 class Fuse(ProgramPass):
     """Every op into one group that will be one kernel. `alone`: each into a group of its own; `epilogues`: skip
     connections join the kernels of the layers that they meet."""
@@ -180,12 +192,12 @@ PASSES: Mapping[str, type[ModulePass]] = MappingProxyType(
         each.name: each
         for each in (
             FoldConstants, Matmul, FoldBatchNorm, NarrowFloats, Integerize, Accumulators, KeepIntegerWeights, Decompose,
-            Dce, Fuse,
+            Dce, UnrollSteps, Fuse,
         )
     }
 )  # fmt: skip
 # What a compilation runs, and what `cuvil opt --pipeline` knows by name.
-SIMPLIFY = "fold,batch-norm"
+SIMPLIFY = "unroll{most=1},fold,batch-norm"
 INTEGER = "integerize,accumulators"
 FLOAT = "fold{dequantize=true}"
 KERNELS = "decompose,fold,fuse"

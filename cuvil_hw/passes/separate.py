@@ -6,14 +6,12 @@ after:  %1 = group "conv_0" (%x, %w, %b) { conv }; %2 = group "relu_1" (%1) { re
 
 from __future__ import annotations
 
-from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Program
-from cuvil_hw.passes.fuse import Group, emit, split_results
+from cuvil_hw.passes.fuse import Group, computing, emit, split_results
 
 
 def run(program: Program) -> None:
     split_results(program)
     order = {operation: i for i, operation in enumerate(program.block.ops)}
-    alone = [o for o in order if isinstance(o, level1.TensorOp)]
-    for number, operation in enumerate(alone):
+    for number, operation in enumerate(computing(program.block)):
         emit(program.block, Group([operation], operation), number, order)

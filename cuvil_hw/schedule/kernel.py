@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cuvil_hw.contract.constants import ConstantStore
 from cuvil_hw.contract.device import Port
+from cuvil_hw.contract.loops import Place, StepLoop, expanded
 from cuvil_hw.expr.nodes import Apply, Expr, Iter, Load, Reduce, Whole
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.types import TensorType
@@ -19,7 +20,8 @@ from cuvil_hw.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """`role`: "input", "output", "temp" or "const"; `digest`: names a constant's bytes in the store."""
+    """`role`: "input", "output", "temp", "const" or "view" (part of another buffer, which one changes from step
+    to step of a loop); `digest`: names a constant's bytes in the store."""
 
     name: str
     type: TensorType
@@ -38,6 +40,7 @@ class Kernel:
         operands: the shape, dtype and role of these buffers.
         ops: names of the fused level1 ops.
         loc: source line of the main op.
+        runs: how often it runs for one sample: the steps of the loops around it.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Kernel:
     ops: tuple[str, ...]
     loc: str
     operands: tuple[Buffer, ...] = ()
+    runs: int = 1
 
     def operand(self, name: str) -> Buffer:
         """The buffer behind an input."""
@@ -94,7 +98,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelGraph:
-    """A program as kernels in topological order over named buffers; constants by digest."""
+    """A program as kernels in topological order over named buffers; constants by digest. `loops`: around kernels."""
 
     name: str
     buffers: Mapping[str, Buffer]
@@ -102,6 +106,17 @@ class KernelGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: ConstantStore
+    loops: tuple[StepLoop, ...] = ()
+
+    @property
+    def logical(self) -> frozenset[str]:
+        """Buffers whose elements must lie in their logical order: views of loops are parts of them."""
+        return frozenset(name for loop in self.loops for name in (*loop.views, *loop.bases))
+
+    def runs(self, most: int = 0) -> Iterator[tuple[Kernel, Mapping[str, Place]]]:
+        """Every run of a kernel in order, and where views lie then; see `contract.loops.expanded`."""
+        for number, places in expanded(self.loops, len(self.kernels), most):
+            yield self.kernels[number], places
 
     def constant(self, buffer: str) -> npt.NDArray[Any]:
         """The array behind a buffer of role "const"."""

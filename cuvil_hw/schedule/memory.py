@@ -38,6 +38,7 @@ class MemoryPlan:
     peak_kernel: int | None
 
 
+STEPS = 3  # of a loop that a check replays: first, second and last one
 NO_ARENA = MemoryPlan({}, 0, 0, {}, 1, None)  # of kernels that stream
 
 
@@ -86,17 +87,38 @@ def _is_temp(graph: KernelGraph, name: str) -> bool:
 
 
 def _lifetimes(graph: KernelGraph) -> dict[str, tuple[int, int]]:
-    """The lifetime of each temporary buffer: from its first write to its last use."""
+    """The lifetime of each temporary buffer: from its first write to its last use. What a loop reads or writes beyond
+    one step lives as long as the loop."""
     result: dict[str, tuple[int, int]] = {}
+    lies = _bases(graph)
     for position, kernel in enumerate(graph.kernels):
-        for name in kernel.inputs:
+        for given, name in ((n, b) for n in kernel.inputs for b in lies.get(n, (n,))):
             if _is_temp(graph, name):
-                if name not in result:
+                if name not in result and given not in lies:
                     raise ValueError(f"kernel {kernel.name} reads {name} before any kernel has written it")
-                result[name] = (result[name][0], position)
-        if _is_temp(graph, kernel.output):
-            result[kernel.output] = (result.get(kernel.output, (position, position))[0], position)
+                result[name] = (result.get(name, (position, position))[0], position)
+        for name in lies.get(kernel.output, (kernel.output,)):
+            if _is_temp(graph, name):
+                result[name] = (result.get(name, (position, position))[0], position)
+    for loop in reversed(graph.loops):  # inner ones first
+        kept = {b for n in loop.bases for b in lies.get(n, (n,)) if _is_temp(graph, b)}
+        for name in kept:
+            result.setdefault(name, (loop.first, loop.last))
+        for name, (first, last) in result.items():
+            if first <= loop.last and last >= loop.first and (name in kept or first < loop.first):
+                result[name] = (min(first, loop.first), max(last, loop.last))
     return result
+
+
+def _bases(graph: KernelGraph) -> dict[str, tuple[str, ...]]:
+    """The buffers in which each view may lie."""
+    found: dict[str, tuple[str, ...]] = {}
+    for loop in graph.loops:
+        lies: dict[str, tuple[str, ...]] = {s.view: (s.whole,) for s in loop.sliced}
+        for c in loop.carried:
+            lies |= {c.read: (c.initial, c.even, c.odd), c.written: (c.final, c.even, c.odd)}
+        found |= {view: tuple(b for n in names for b in found.get(n, (n,))) for view, names in lies.items()}
+    return found
 
 
 def _place(order: Sequence[str], size: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -142,16 +164,22 @@ def verify_plan(graph: KernelGraph, plan: MemoryPlan) -> list[str]:
         if offset < 0 or extent[name].stop > plan.size_bytes:
             faults.append(f"{name} at {offset}-{extent[name].stop} is outside the arena of {plan.size_bytes} bytes")
     holds: set[str] = set()
-    for kernel in graph.kernels:
-        out = extent.get(kernel.output)
-        for name in kernel.inputs:
+    for kernel, places in graph.runs(most=STEPS):
+        base, start = places.get(kernel.output, (kernel.output, 0))
+        out = _part(extent.get(base), start, graph.buffers[kernel.output])
+        for name, _ in (places.get(n, (n, 0)) for n in kernel.inputs):
             if name in extent and name not in holds:
                 faults.append(f"{kernel.name} reads {name}, which something else has overwritten")
-            if out is not None and name != kernel.output and name in extent and _meet(extent[name], out):
+            if out is not None and name != base and name in extent and _meet(extent[name], out):
                 faults.append(f"{kernel.name} writes {kernel.output} over its own input {name}")
         if out is not None:
-            holds = {n for n in holds if not _meet(extent[n], out)} | {kernel.output}
+            holds = {n for n in holds if n == base or not _meet(extent[n], out)} | {base}
     return faults
+
+
+def _part(whole: range | None, start: int, buffer: Buffer) -> range | None:
+    """Where a buffer or view lies in the arena."""
+    return None if whole is None else range(whole.start + start, whole.start + start + buffer_bytes(buffer))
 
 
 def _meet(a: range, b: range) -> bool:
@@ -161,7 +189,7 @@ def _meet(a: range, b: range) -> bool:
 def check_live(graph: KernelGraph, plan: MemoryPlan, axes: Sequence[Resource], *, target: str) -> float:
     """Bytes in memory during a run: arena, inputs, outputs and constants. Raises DoesNotFit if they exceed an axis of
     rule "live" (in bytes)."""
-    kept = [b for n, b in graph.buffers.items() if not _is_temp(graph, n)]
+    kept = [b for n, b in graph.buffers.items() if not _is_temp(graph, n) and b.role != "view"]
     need = float(plan.size_bytes + sum(buffer_bytes(b) for b in kept))
     for axis in axes:
         if axis.rule == "live" and need > axis.budget:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 # What counts: of kernels that run all at once and stream the slowest, of kernels that run one after another their sum.
@@ -30,6 +30,10 @@ class Estimate:
     cycles: int
     use: Mapping[str, float] = field(default_factory=dict)
     origin: str = "analytic"
+
+    def times(self, runs: int) -> Estimate:
+        """Of a kernel that runs so often for one inference."""
+        return replace(self, seconds=self.seconds * runs, cycles=self.cycles * runs) if runs > 1 else self
 
 
 @dataclass(frozen=True, slots=True)

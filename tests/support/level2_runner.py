@@ -12,6 +12,7 @@ from xdsl.dialects.func import FuncOp
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
+from cuvil_hw.contract.loops import expanded
 from cuvil_hw.ir import level2
 from cuvil_hw.ir.annotations import Kernels, Role, noted, text_of
 from cuvil_hw.ir.interpreter.machine import Machine
@@ -74,8 +75,9 @@ class Interpreted:
 
     def _sequential(self, inputs: Sequence[Array]) -> list[Array]:
         batched = any(isinstance(a.type, IndexType) for f in functions(self.module) for a in f.body.block.args)
-        batches = [inputs] if batched else [[a[n] for a in inputs] for n in range(len(inputs[0]))]
-        runs = [self._batch(batch, len(inputs[0])) for batch in batches]
+        apart = not batched or self.graph.loops  # views lie apart in each sample
+        ones = [[a[n : n + 1] if batched else a[n] for a in inputs] for n in range(len(inputs[0]))]
+        runs = [self._batch(batch, len(batch[0]) if batched else 1) for batch in (ones if apart else [inputs])]
         outs = [np.concatenate(a) if batched else np.stack(a) for a in zip(*runs, strict=True)]
         shapes = [self.graph.buffers[n].type.shape for n in self.graph.outputs]
         return [a.reshape(len(inputs[0]), *s) for a, s in zip(outs, shapes, strict=True)]
@@ -83,17 +85,26 @@ class Interpreted:
     def _batch(self, inputs: Sequence[Array], samples: int) -> list[Array]:
         graph, given = self.graph, dict(zip(self.graph.inputs, inputs, strict=True))
         held: dict[str, Memory] = {}
-        for kernel, f in self._calls():
+        calls = list(self._calls())
+        for number, places in expanded(self.graph.loops, len(calls)):
+            kernel, f = calls[number]
             arguments: list[Memory | int] = []
             for name, arg in zip((*kernel.inputs, kernel.output, ""), f.body.block.args, strict=False):
                 if not isinstance(arg.type, MemRefType):
                     arguments.append(samples)
                     continue
-                if name not in held:
-                    held[name] = self._buffer(graph.buffers[name], arg.type, given, samples)
-                arguments.append(held[name])
+                base, start = places.get(name, (name, 0))
+                if base not in held:
+                    kind = arg.type if base == name else _memory(arg.type, graph.buffers[base])
+                    held[base] = self._buffer(graph.buffers[base], kind, given, samples)
+                arguments.append(held[name] if base == name else _part(held[base], graph.buffers[name], start))
             numbered = any(op.name.startswith("gpu.") for op in f.walk())
             self.machine.run(f.sym_name.data, arguments, blocks=BLOCKS if numbered else 1)
+            base, start = places.get(kernel.output, (kernel.output, 0))
+            if base != kernel.output:
+                written = arguments[len(kernel.inputs)]
+                at = start // _itemsize(graph.buffers[kernel.output])
+                held[base].values[at : at + len(written.values)] = written.values
         return [self._result(held, n, samples) for n in graph.outputs]
 
     def _result(self, held: Mapping[str, Memory], name: str, samples: int) -> Array:
@@ -120,3 +131,18 @@ class Interpreted:
             layout = self._layouts.get(buffer.name, tuple(range(array.ndim)))
             return Memory.of(array.transpose(layout), kind)
         return Memory.empty(kind, samples)
+
+
+def _itemsize(buffer: Buffer) -> int:
+    return dtypes.to_numpy(buffer.type.dtype).itemsize
+
+
+def _memory(kind: MemRefType[Any], buffer: Buffer) -> MemRefType[Any]:
+    """The type of a buffer's memory; `kind`: that of a view's."""
+    return MemRefType(kind.element_type, [buffer.type.size])
+
+
+def _part(memory: Memory, view: Buffer, start: int) -> Memory:
+    """A copy of the elements of a view, `start` bytes into a memory."""
+    at = start // _itemsize(view)
+    return Memory(MemRefType(memory.kind.element_type, [view.type.size]), memory.values[at : at + view.type.size])

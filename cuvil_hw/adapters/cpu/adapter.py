@@ -15,6 +15,7 @@ from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machi
 from cuvil_hw.adapters.cpu.form import LoopNest, register_tiles
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
+from cuvil_hw.adapters.cpu.steps import Steps
 from cuvil_hw.adapters.sequential.alike import share, shared_by
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.constants import ConstantStore
@@ -49,6 +50,7 @@ class CpuAdapter:
     interfaces = INTERFACES
     float_ends = False
     residual_epilogue = True
+    runs_loops = True
     integer_weights = True
     axes: ClassVar[Mapping[str, Rule]] = {}
     objective: Objective = "sum"
@@ -165,7 +167,7 @@ def _entry(module: ModuleOp, graph: KernelGraph, offsets: Mapping[str, int], con
     names = Names(C99.keywords | frozenset(functions.values()) | {"inputs", "outputs", "constants", "workspace"})
     local = {b: names.new(b) for b in graph.buffers}
     lines = []
-    used = {n for k in graph.kernels for n in (*k.inputs, k.output)}
+    used = {n for k in graph.kernels for n in (*k.inputs, k.output)} | {b for loop in graph.loops for b in loop.bases}
     for group, members in (("inputs", graph.inputs), ("constants", constants)):
         lines += [f"const void *{local[b]} = {group}[{i}];" for i, b in enumerate(members) if b in used]
     lines += [f"void *{local[b]} = outputs[{i}];" for i, b in enumerate(graph.outputs)]
@@ -173,9 +175,10 @@ def _entry(module: ModuleOp, graph: KernelGraph, offsets: Mapping[str, int], con
     parameters = {"inputs": graph.inputs, "constants": constants, "workspace": offsets}
     lines += [f"(void){name};" for name, needed in parameters.items() if not needed]
     symbol_of = {name: f.sym_name.data for f in module.ops if isinstance(f, FuncOp) for name in shared_by(f)}
-    for kernel in graph.kernels:
-        args = ", ".join(local[b] for b in (*kernel.inputs, kernel.output))
-        lines.append(f"{functions[symbol_of[kernel.name]]}({args});")
+    calls = [
+        f"{functions[symbol_of[k.name]]}({', '.join(local[b] for b in (*k.inputs, k.output))});" for k in graph.kernels
+    ]
+    lines += Steps(calls, local, used, names).lines(graph.loops, 0, len(calls))
     body = "\n".join(f"  {line}" for line in [*lines, "return 0;"])
     return f"""int cuvil_abi_version(void) {{
   return {ABI_VERSION};

@@ -29,7 +29,9 @@ class Placement:
 
 
 def place(graph: KernelGraph) -> Placement:
-    """The layout of all kernels and buffers, decided for one kernel after another."""
+    """The layout of all kernels and buffers, decided for one kernel after another. Those in which loops have views keep
+    their order."""
+    logical = graph.logical
     vectors: dict[str, str] = {}
     layouts: dict[str, Layout] = {}
     for kernel in graph.kernels:
@@ -38,10 +40,11 @@ def place(graph: KernelGraph) -> Placement:
         if vector is not None:
             for load in kernel.loads():
                 dim = alone(load, vector)
-                if graph.buffers[load.buffer].role == "const" and dim is not None:
+                const = graph.buffers[load.buffer].role == "const" and load.buffer not in logical
+                if const and dim is not None:
                     layouts.setdefault(load.buffer, _last(len(load.index), dim))
         out = graph.buffers[kernel.output]
-        if out.role == "temp" and out.type.rank > 1:
+        if out.role == "temp" and out.type.rank > 1 and out.name not in logical:
             if vector is not None:
                 layouts[kernel.output] = _last(out.type.rank, kernel.iterators.index(vector))
             elif (same := _elementwise_input(kernel, layouts)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from xdsl.dialects import gpu
@@ -16,6 +17,7 @@ from cuvil_hw.adapters.cuda.measure import measure
 from cuvil_hw.adapters.cuda.record import CudaRecord, LaunchRecord
 from cuvil_hw.adapters.sequential.form import emit_functions
 from cuvil_hw.contract.build import BuildPlan
+from cuvil_hw.contract.loops import StepLoop
 from cuvil_hw.contract.record import info_of, seal
 from cuvil_hw.errors import Refusal, Unsupported
 from cuvil_hw.ir import level2
@@ -47,6 +49,7 @@ class CudaAdapter:
     objective: Objective = "sum"
     alignment = 256
     residual_epilogue = True
+    runs_loops = True
     axes: ClassVar[Mapping[str, Rule]] = {"shared": "max", "registers": "max", "threads": "max"}
     settings: ClassVar[Mapping[str, SettingKind]] = {
         "sms": int,
@@ -81,6 +84,7 @@ class CudaAdapter:
         record = CudaRecord(
             arch=profile.part,
             launches=_launches(module, design),
+            loops=_loops(design),
             arena_bytes=memory.size_bytes,
             temporaries=dict(memory.offset_bytes),
             bytes={n: buffer_bytes(b) for n, b in graph.buffers.items()},
@@ -118,6 +122,14 @@ def _check_sizes(graph: KernelGraph) -> None:
     if big:
         reason = f"{big[0].type.size:,} elements; the generated code numbers at most {MAX_ELEMENTS:,}"
         raise Unsupported([Refusal("tensor", reason, len(big), tuple(b.name for b in big))], graph.name)
+
+
+def _loops(design: Design) -> tuple[StepLoop, ...]:
+    """The loops, over launches instead of kernels: those that have nothing to compute are never launched."""
+    working = [bool(k.type.size) for k in design.graph.kernels]
+    before = [sum(working[:n]) for n in range(len(working) + 1)]
+    spans = [(before[loop.first], before[loop.last + 1] - 1, loop) for loop in design.graph.loops]
+    return tuple(replace(loop, first=first, last=last) for first, last, loop in spans if last >= first)
 
 
 def _launches(module: ModuleOp, design: Design) -> tuple[LaunchRecord, ...]:

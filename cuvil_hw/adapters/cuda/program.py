@@ -10,6 +10,7 @@ import numpy as np
 
 from cuvil_hw.adapters.cuda.record import CudaRecord, LaunchRecord
 from cuvil_hw.contract.device import Array, DeviceProgram
+from cuvil_hw.contract.loops import Place, expanded
 from cuvil_hw.contract.record import read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import DeviceError
@@ -114,6 +115,8 @@ class CudaProgram:
     def _most(self) -> int:
         """Samples that one launch may take."""
         record = self._record
+        if record.loops:
+            return 1
         each = record.arena_bytes + sum(record.bytes[n] for n in (*record.inputs, *record.outputs))
         return max(1, min(MAX_ELEMENTS // max(record.largest, 1), BATCH_BYTES // max(each, 1)))
 
@@ -121,26 +124,30 @@ class CudaProgram:
         self._room(samples)
         for name, array in zip(self._record.inputs, inputs, strict=True):
             self._driver.upload(self._addresses[name], np.ascontiguousarray(array))
-        launches = [made for entry in self._record.launches if (made := self._launch(entry, samples)) is not None]
+        entries = self._record.launches
+        runs = expanded(self._record.loops, len(entries))
+        made = (self._launch(entries[n], samples, places) for n, places in runs)
+        launches = [launch for launch in made if launch is not None]
         seconds = self._driver.run(launches)
         for name, array in zip(self._record.outputs, outputs, strict=True):
             self._driver.download(array, self._addresses[name])
         return seconds
 
-    def _launch(self, entry: LaunchRecord, samples: int) -> Launch | None:
+    def _launch(self, entry: LaunchRecord, samples: int, places: Mapping[str, Place]) -> Launch | None:
         if entry.sampled:
             blocks = -(-entry.rows * samples // entry.tile) * entry.times
         else:
             blocks = -(-entry.rows // entry.tile) * entry.times * samples
         if blocks == 0:
             return None
-        buffers = tuple((n, self._address(n), self._size(n, samples)) for n in entry.buffers)
+        buffers = tuple((n, self._address(n, places), self._size(n, samples)) for n in entry.buffers)
         # Kernels loop over what a grid can't hold.
         blocks = min(blocks, MAX_THREADS // entry.threads)
         return Launch(entry.symbol, entry.kernel, blocks, entry.threads, buffers, samples, entry.cooperative)
 
-    def _address(self, name: str) -> int:
-        return self._constants[name] if name in self._constants else self._addresses[name]
+    def _address(self, name: str, places: Mapping[str, Place]) -> int:
+        base, start = places.get(name, (name, 0))
+        return start + (self._constants[base] if base in self._constants else self._addresses[base])
 
     def _size(self, name: str, samples: int) -> int:
         return self._record.bytes[name] * (1 if name in self._constants else samples)

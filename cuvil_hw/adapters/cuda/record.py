@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cuvil_hw.adapters.cuda.arch import THREADS_PER_BLOCK
+from cuvil_hw.contract import loops
 from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.loops import StepLoop, writable
 from cuvil_hw.contract.record import constant, identifier, port_bytes
 
 
@@ -37,6 +39,7 @@ class CudaRecord:
         bytes: of every buffer.
         constants: digests by buffer.
         largest: elements of the largest buffer.
+        loops: around launches; a program that has some runs one sample at a time, as views lie apart in each sample.
     """
 
     arch: str
@@ -48,6 +51,7 @@ class CudaRecord:
     outputs: tuple[str, ...]
     constants: Mapping[str, str]
     largest: int
+    loops: tuple[StepLoop, ...] = ()
 
     def check(self, program: DeviceProgram) -> None:
         if min((self.arena_bytes, self.largest, *self.bytes.values()), default=0) < 0:
@@ -61,8 +65,12 @@ class CudaRecord:
         for name, at in self.temporaries.items():
             if at < 0 or name not in self.bytes or at + self.bytes[name] > self.arena_bytes:
                 raise ValueError(f"temporary {name} lies outside the arena")
-        written = {*self.outputs, *self.temporaries}
-        known = {*written, *self.inputs, *self.constants}
+        loops.check(self.loops, len(self.launches), self.bytes)
+        bases = {base for loop in self.loops for base in loop.bases}
+        written = {*self.outputs, *self.temporaries, *writable(self.loops, {*self.outputs, *self.temporaries})}
+        known = {*written, *self.inputs, *self.constants, *(v for loop in self.loops for v in loop.views)}
+        if not known.issuperset(bases):
+            raise ValueError(f"buffer {min(bases - known)} of a loop isn't there")
         for launch in self.launches:
             identifier(launch.symbol, "kernel")
             if not launch.buffers or not known.issuperset(launch.buffers) or launch.buffers[-1] not in written:

@@ -16,6 +16,7 @@ from cuvil_hw.adapters.mlu.shim import LoadedModule, Runtime
 from cuvil_hw.adapters.mlu.simulator import Chip, build_libraries, build_module, chip
 from cuvil_hw.contract.build import BuildPlan, Command
 from cuvil_hw.contract.device import Array, Device, DeviceProgram, Loaded
+from cuvil_hw.contract.loops import expanded
 from cuvil_hw.contract.record import check_seal, read
 from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError, DeviceError
@@ -144,6 +145,8 @@ class LoadedProgram:
         return address
 
     def _place(self, buffer: BufferRecord, workspace: int) -> int:
+        if buffer.role == "view":
+            return 0
         if buffer.at >= 0:
             return workspace + buffer.at
         address = self._allocate(buffer.bytes)
@@ -170,9 +173,10 @@ class LoadedProgram:
             for port, array in zip(self._program.inputs, inputs, strict=True):
                 self._upload(self._at[port.name], array[sample, ...])
             start = perf_counter()
-            for kernel in self._record.kernels:
+            for number, places in expanded(self._record.loops, len(self._record.kernels)):
                 assert self._kernels is not None
-                pointers = [self._at[b] for b in kernel.args]
+                kernel = self._record.kernels[number]
+                pointers = [self._at[b] + start for b, start in (places.get(b, (b, 0)) for b in kernel.args)]
                 self._kernels.launch(kernel.symbol, kernel.tasks, pointers, self._queue)
             self._runtime.do("wait", queue=self._queue)
             seconds += perf_counter() - start

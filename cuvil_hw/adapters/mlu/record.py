@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cuvil_hw.contract import loops
 from cuvil_hw.contract.device import DeviceProgram
+from cuvil_hw.contract.loops import StepLoop
 from cuvil_hw.contract.record import constant, identifier, port_bytes
 
 MOST_TASKS = 1 << 16
@@ -34,13 +36,14 @@ class BufferRecord:
 
 @dataclass(frozen=True, slots=True)
 class MluRecord:
-    """What the device needs to know of a program beside its ports. `kernels`: in order; `buffers`: by name, those of
-    ports by the ports' names.
+    """What the device needs to know of a program beside its ports. `kernels`: in order; `buffers`: by name,
+    those of ports by the ports' names; `loops`: around kernels.
     """
 
     kernels: tuple[KernelRecord, ...]
     buffers: Mapping[str, BufferRecord]
     workspace_bytes: int
+    loops: tuple[StepLoop, ...] = ()
 
     def check(self, program: DeviceProgram) -> None:
         if self.workspace_bytes < 0:
@@ -53,6 +56,7 @@ class MluRecord:
                 raise ValueError(f"buffer {name} lies outside the workspace")
             if buffer.digest:
                 constant(program, buffer.digest, buffer.bytes)
+        loops.check(self.loops, len(self.kernels), {name: b.bytes for name, b in self.buffers.items()})
         for kernel in self.kernels:
             identifier(kernel.symbol, "kernel")
             if not 1 <= kernel.tasks <= MOST_TASKS or not set(self.buffers).issuperset(kernel.args):

@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches are taken or selected, loops unrolled.
+"""If, Loop and Scan: branches are taken or selected; loops stay loops where all steps are the same, else are unrolled.
 
 Level1 has static shapes and no jumps. Shapes that depend on values are refused; loops that end by values need a bound.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import onnx
 
@@ -61,13 +62,19 @@ def stacked(n: OnnxNode, values: Sequence[Value], axis: int) -> Value:
 
 
 def loop(n: OnnxNode, scope: Scope, run: Run) -> Sequence[Value]:
-    """The loop, unrolled. Exact if trip count and conditions are known at import. Otherwise unrolled up to a bound: the
-    results of the last iteration that counts are selected, and a guard checks that the loop has ended by then.
+    """The loop as it is, if its steps are known to be so many and all the same; else unrolled. Exact if trip count and
+    conditions are known at import. Otherwise unrolled up to a bound: the results of the last iteration that counts are
+    selected, and a guard checks that the loop has ended by then.
 
     Each iteration computes from the one before, whether that counts or not, so that counters stay known.
     """
     body = graph(n, "body")
     trips, going_on = n.get(0), n.get(1)
+    if (steps := _known_trips(trips, going_on)) > 1:
+        given = [n[i] for i in range(2, len(n.inputs))]
+        same = _Same(n, scope, run, body, steps, given, (), (), (0,) * (len(body.output) - 1 - len(given)), counts=True)
+        if (made := same.steps_as_loop()) is not None:
+            return made
     state = results = [n[i] for i in range(2, len(n.inputs))]
     scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     going: Value | None = None  # whether the step at hand counts; None: certainly
@@ -168,8 +175,16 @@ def scan(n: OnnxNode, scope: Scope, run: Run, version: int) -> Sequence[Value]:
     if len(steps) != 1:
         n.refuse(f"scans operands of different lengths {sorted(steps)}")
     length = steps.pop()
-    if not length or length > MOST_STEPS:
-        n.refuse(f"{length} steps; from 1 to {MOST_STEPS} can be unrolled")
+    if not length:
+        n.refuse("no steps; one at least")
+    out_axes = n.ints("scan_output_axes", (0,) * outputs)
+    if length > 1:
+        along = [_axis_first(n, v, a) for v, a in zip(scanned, axes, strict=True)]
+        same = _Same(n, scope, run, body, length, states, along, tuple(backward), tuple(out_backward))
+        if (made := same.steps_as_loop()) is not None:
+            count = len(states)
+            stacks = [_axis_from_first(n, v, a) for v, a in zip(made[count:], out_axes, strict=True)]
+            return [*made[:count], *stacks]
     scans: list[list[Value]] = [[] for _ in range(outputs)]
     for step in range(length):
         inner = scope.inner()
@@ -182,11 +197,80 @@ def scan(n: OnnxNode, scope: Scope, run: Run, version: int) -> Sequence[Value]:
         states = results[: len(states)]
         for gathered, value in zip(scans, results[len(states) :], strict=True):
             gathered.append(value)
-    out_axes = n.ints("scan_output_axes", (0,) * outputs)
     stacks = []
     for gathered, axis, back in zip(scans, out_axes, out_backward, strict=True):
         stacks.append(stacked(n, gathered[::-1] if back else gathered, n.axis(axis, gathered[0].rank + 1)))
     return [*states, *stacks]
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A loop whose steps may all compute the same.
+
+    Attributes:
+        along: tensors with an element per step along axis 0; `backward` and `out_backward`: whether each of them, and
+            of the stacked results, begins with the last one.
+        counts: the body takes the number of the step and a condition before its states, and gives a condition, as that
+            of Loop.
+    """
+
+    n: OnnxNode
+    scope: Scope
+    run: Run
+    body: onnx.GraphProto
+    steps: int
+    states: Sequence[Value]
+    along: Sequence[Value]
+    backward: tuple[int, ...]
+    out_backward: tuple[int, ...]
+    counts: bool = False
+
+    def steps_as_loop(self) -> Sequence[Value] | None:
+        """States after the last step, and stacked results along axis 0; None where the steps differ: the body needs
+        to know its step, types change, or something is demanded of values of a step."""
+        try:
+            with self.n.emitter.attempt():
+                return self._emitted()
+        except Refused:
+            return None
+
+    def _emitted(self) -> Sequence[Value]:
+        n, count = self.n, len(self.states)
+        demands = n.emitter.builder.guarded
+        begin = e.LoopBegin(self.steps, count, self.backward)
+        number, *inside = n.emits(begin, *self.states, *self.along)
+        given = [number, n.const(True, "bool"), *inside] if self.counts else inside
+        inner = self.scope.inner()
+        inner.values.update(zip((i.name for i in self.body.input), given, strict=False))
+        made = self.run(self.body, inner)
+        if self.counts:
+            going_on, *made = made
+            if going_on.array is None or not going_on.array.all():
+                raise Refused("it may end early")
+        if n.emitter.builder.guarded != demands:
+            raise Refused("something is demanded of values of a step")
+        if any(a.type != b.type for a, b in zip(made, self.states, strict=False)):
+            raise Refused("a state changes its type")
+        return n.emits(e.LoopEnd(self.steps, count, self.out_backward), number, *made)
+
+
+def _known_trips(trips: Value | None, going_on: Value | None) -> int:
+    """The number of steps where nothing but a constant decides it; else 0."""
+    if trips is None or trips.array is None or trips.type.size != 1:
+        return 0
+    if going_on is not None and (going_on.array is None or not going_on.array.all()):
+        return 0
+    return int((trips.array if trips.sizes is None else trips.sizes).item())
+
+
+def _axis_first(n: OnnxNode, x: Value, axis: int) -> Value:
+    return x if axis == 0 else n.transpose(x, (axis, *(d for d in range(x.rank) if d != axis)))
+
+
+def _axis_from_first(n: OnnxNode, x: Value, axis: int) -> Value:
+    """Axis 0 of x at another place."""
+    at = n.axis(axis, x.rank)
+    return x if at == 0 else n.transpose(x, (*range(1, at + 1), 0, *range(at + 1, x.rank)))
 
 
 def _element(n: OnnxNode, x: Value, axis: int, i: int) -> Value:

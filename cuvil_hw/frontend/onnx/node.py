@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from cuvil_hw.ir import level1
 from cuvil_hw.ir.program import Builder
 from cuvil_hw.ops import base
 from cuvil_hw.ops.integer import Dequantize
+from cuvil_hw.ops.loop import LoopBegin
 from cuvil_hw.ops.shape import BroadcastTo, Reshape, Transpose
 from cuvil_hw.types import TensorType
 
@@ -119,7 +121,7 @@ class OnnxEmitter:
     def op(self, op: base.Op, values: Sequence[Value], loc: str) -> tuple[Value, ...]:
         types = base.infer(op, [v.type for v in values])
         known = [v.array for v in values if v.array is not None]
-        if len(known) == len(values) and not isinstance(op, Dequantize):
+        if len(known) == len(values) and not isinstance(op, Dequantize | LoopBegin):
             sizes = self._sizes(op, values)
             if isinstance(op, BroadcastTo):
                 wide = np.broadcast_to(known[0], op.shape)
@@ -149,6 +151,17 @@ class OnnxEmitter:
         if found is None:
             self.pin(values)
         return found if found is not None and arrays.holds_sizes(found) else None
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is emitted meanwhile is taken back where Refused is raised."""
+        placed = dict(self._placed)
+        try:
+            with self.builder.attempt():
+                yield
+        except Refused:
+            self._placed = placed
+            raise
 
     def pin(self, values: Sequence[Value]) -> None:
         """Only the numbers of these values are used."""
@@ -268,6 +281,10 @@ class OnnxNode:
     # emission
     def emit(self, op: base.Op, *values: Value) -> Value:
         return self.emitter.op(op, values, self.loc)[0]
+
+    def emits(self, op: base.Op, *values: Value) -> tuple[Value, ...]:
+        """All results of an op."""
+        return self.emitter.op(op, values, self.loc)
 
     def const(self, array: Any, dtype: str, shape: Sequence[int] | None = None) -> Value:
         return self.emitter.const(array, dtype, shape)

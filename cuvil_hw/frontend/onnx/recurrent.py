@@ -1,4 +1,4 @@
-"""Converters of RNN, GRU and LSTM: unrolled over time; the products with the inputs are computed once for all steps."""
+"""Converters of RNN, GRU and LSTM: loops over time; the products with the inputs are computed once for all steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from types import MappingProxyType
 import numpy as np
 
 from cuvil_hw import ops as e
-from cuvil_hw.frontend.onnx.control import MOST_STEPS
 from cuvil_hw.frontend.onnx.dynamic import dynamic_product
 from cuvil_hw.frontend.onnx.elementwise import cast_to
 from cuvil_hw.frontend.onnx.node import Converter, OnnxNode, Value
@@ -75,11 +74,9 @@ def _kind(n: OnnxNode) -> str:
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction. `x`: (T, B, G·H), input products with their biases; `r`: (G·H, H); `rb`: (G·H,) or None;
-    `product`: x · rᵀ + b."""
+    """One direction. `r`: (G·H, H); `rb`: (G·H,) or None; `product`: x · rᵀ + b."""
 
     n: OnnxNode
-    x: Value
     r: Value
     rb: Value | None
     peepholes: Value | None
@@ -96,11 +93,6 @@ class Direction:
         """Gate `g` of a vector (G·H,) or rows (G·H, H)."""
         starts = [g * self.hidden, *[0] * (v.rank - 1)]
         return cut(self.n, v, starts, [self.hidden, *v.shape[1:]])
-
-    def at(self, t: int) -> Value:
-        steps, batch, wide = self.x.shape
-        assert t < steps
-        return self.n.reshape(cut(self.n, self.x, (t, 0, 0), (1, batch, wide)), (batch, wide))
 
     def recur(self, h: Value, r: Value | None = None, rb: Value | None = None) -> Value:
         """h · Rᵀ + Rb."""
@@ -182,15 +174,17 @@ def recurrent(n: OnnxNode, version: int) -> Sequence[Value]:
     kind, w, r = _kind(n), *((n.transpose(v, (0, 2, 1)) if dynamic and v.rank == 3 else v) for v in (n[1], n[2]))
     batch_first = bool(n.integer("layout", 0))
     x = n.transpose(n[0], (1, 0, 2)) if batch_first else n[0]
-    if x.rank != 3 or w.rank != 3 or r.rank != 3 or not 0 < x.shape[0] <= MOST_STEPS:
-        n.refuse(f"x {x.shape}, w {w.shape}, r {r.shape}; 1 to {MOST_STEPS} steps are unrolled")
+    if x.rank != 3 or w.rank != 3 or r.rank != 3 or not x.shape[0]:
+        n.refuse(f"x {x.shape}, w {w.shape}, r {r.shape}; three dimensions each, and a step at least")
     (steps, batch, features), (directions, wide, hidden) = x.shape, r.shape
     direction = n.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional") or directions != 1 + (direction == "bidirectional"):
         n.refuse(f"direction {direction!r} with weights for {directions}")
     acts = activations(n, directions)
     mask = _mask(n, steps, batch)
-    outputs, last_h, last_c = [], [], []
+    outputs: list[Value] = []
+    last_h: list[Value] = []
+    last_c: list[Value] = []
     for d in range(directions):
         bias = n.reshape(_row(n, n[3], d), (2 * wide,)) if n.has(3) else None
         halves = [cut(n, bias, (i * wide,), (wide,)) for i in (0, 1)] if bias is not None else [None, None]
@@ -198,27 +192,23 @@ def recurrent(n: OnnxNode, version: int) -> Sequence[Value]:
         weights = n.reshape(_row(n, w, d), (wide, features))
         products = _product(n, 8 if dynamic else None, d)(rows, weights, halves[0])
         peepholes = n.reshape(_row(n, n[7], d), (3 * hidden,)) if n.has(7) else None
-        layer = Direction(n, n.reshape(products, (steps, batch, wide)), n.reshape(_row(n, r, d), (wide, hidden)),
-                      halves[1], peepholes, acts[d], hidden, n.number("clip", 0.0),
-                      _product(n, 10 if dynamic else None, d))  # fmt: skip
+        layer = Direction(n, n.reshape(_row(n, r, d), (wide, hidden)), halves[1], peepholes, acts[d], hidden,
+                          n.number("clip", 0.0), _product(n, 10 if dynamic else None, d))  # fmt: skip
         step = {"RNN": layer.rnn, "GRU": layer.gru, "LSTM": layer.lstm}[kind]
-        h = _state(n, 5, d, (batch, hidden), x, batch_first)
-        c = _state(n, 6, d, (batch, hidden), x, batch_first) if kind == "LSTM" else None
-        ys: list[Value] = []
-        backward = direction == "reverse" or d == 1
-        for t in reversed(range(steps)) if backward else range(steps):
-            new_h, new_c = step(layer.at(t), h, c)
-            y = new_h
-            if mask is not None:
-                valid = n.expand(mask[t], new_h.shape)
-                y = n.emit(e.Where(), valid, new_h, n.like(0, new_h))
-                new_h = n.emit(e.Where(), valid, new_h, h)
-                new_c = n.emit(e.Where(), valid, new_c, c) if new_c is not None and c is not None else None
-            h, c = new_h, new_c
-            ys.append(n.reshape(y, (1, 1, batch, hidden)))
-        outputs.append(_join(n, ys[::-1] if backward else ys, 0))
-        last_h.append(n.reshape(h, (1, batch, hidden)))
-        last_c += [n.reshape(c, (1, batch, hidden))] if c is not None else []
+        states = [_state(n, i, d, (batch, hidden), x, batch_first) for i in ((5, 6) if kind == "LSTM" else (5,))]
+        along, backward = (n.reshape(products, (steps, batch, wide)), *mask), int(direction == "reverse" or d == 1)
+        number, *inside = n.emits(e.LoopBegin(steps, len(states), (backward,) * len(along)), *states, *along)
+        h, c, at = inside[0], inside[1] if kind == "LSTM" else None, inside[len(states) :]
+        new = [v for v in step(at[0], h, c) if v is not None]
+        y = new[0]
+        if mask:
+            valid = n.expand(at[1], y.shape)
+            y = n.emit(e.Where(), valid, y, n.like(0, y))
+            new = [n.emit(e.Where(), valid, a, b) for a, b in zip(new, inside, strict=False)]
+        *last, ys = n.emits(e.LoopEnd(steps, len(states), (backward,)), number, *new, y)
+        outputs.append(n.reshape(ys, (steps, 1, batch, hidden)))
+        for kept, value in zip((last_h, last_c), last, strict=False):
+            kept.append(n.reshape(value, (1, batch, hidden)))
     results = [_join(n, outputs, 1), _join(n, last_h, 0), *([_join(n, last_c, 0)] if last_c else [])]
     if batch_first:
         results = [n.transpose(results[0], (2, 0, 1, 3)), *(n.transpose(v, (1, 0, 2)) for v in results[1:])]
@@ -241,12 +231,13 @@ def _state(n: OnnxNode, i: int, d: int, shape: tuple[int, int], x: Value, batch_
     return n.reshape(_row(n, given, d), shape)
 
 
-def _mask(n: OnnxNode, steps: int, batch: int) -> list[Value] | None:
-    """Per step, which samples (B, 1) are still within their sequence; None if all always are."""
+def _mask(n: OnnxNode, steps: int, batch: int) -> tuple[Value, ...]:
+    """Per step, which samples are still within their sequence, (T, B, 1); nothing if all always are."""
     if not n.has(4) or (n[4].array is not None and (n[4].array >= steps).all()):
-        return None
-    lengths = n.reshape(cast_to(n, n[4], "i64"), (batch, 1))
-    return [n.emit(e.Less(), n.const(np.full((batch, 1), t), "i64"), lengths) for t in range(steps)]
+        return ()
+    lengths = n.expand(n.reshape(cast_to(n, n[4], "i64"), (1, batch, 1)), (steps, batch, 1))
+    numbers = np.broadcast_to(np.arange(steps)[:, None, None], (steps, batch, 1))
+    return (n.emit(e.Less(), n.const(numbers, "i64"), lengths),)
 
 
 RECURRENT: Mapping[str, Converter] = MappingProxyType(dict.fromkeys(_DEFAULTS, recurrent))

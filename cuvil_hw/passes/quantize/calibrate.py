@@ -21,7 +21,7 @@ from cuvil_hw.contract.calling import initial
 from cuvil_hw.contract.device import Port
 from cuvil_hw.contract.signature import flat_calls
 from cuvil_hw.errors import CuvilError, InputError
-from cuvil_hw.ir import level1
+from cuvil_hw.ir import level1, loops
 from cuvil_hw.ir.program import Program, constant_value
 from cuvil_hw.ops import base
 from cuvil_hw.passes.quantize.scale import Scale
@@ -214,7 +214,8 @@ def without_data(program: Program) -> Statistics:
 
 
 class FloatValues:
-    """Computes all float values of a program except constants, one sample at a time."""
+    """Computes all values of a program except constants, one sample at a time; those of a loop for all steps, along an
+    axis in front of their own."""
 
     def __init__(self, program: Program) -> None:
         self._args = program.block.args
@@ -222,17 +223,18 @@ class FloatValues:
         end = program.block.last_op
         self._outputs = tuple(end.operands) if end is not None else ()
         self._known: dict[SSAValue, Array] = {}
-        self._steps: list[tuple[base.Op, tuple[SSAValue, ...], tuple[SSAValue, ...]]] = []
+        self._ops: dict[Operation, base.Op] = {}
         for operation in program.block.ops:
             if isinstance(operation, level1.ConstOp):
                 self._known[operation.results[0]] = constant_value(operation, program.constants)
             elif isinstance(operation, level1.TensorOp):
-                step = operation.op, tuple(operation.operands), tuple(operation.results)
-                if all(v in self._known for v in step[1]):
-                    results = base.evaluate(step[0], [self._known[v] for v in step[1]])
-                    self._known.update(zip(step[2], results, strict=True))
+                op = operation.op
+                if all(v in self._known for v in operation.operands) and not loops.is_edge(operation):
+                    results = base.evaluate(op, [self._known[v] for v in operation.operands])
+                    self._known.update(zip(operation.results, results, strict=True))
                 else:
-                    self._steps.append(step)
+                    self._ops[operation] = op
+        self._items = loops.arranged(program.block)
 
     def one_after_another(self, samples: Iterable[Sequence[Array]]) -> Iterator[dict[SSAValue, Array]]:
         """The float values for each sample (of the inputs that a caller gives), with state carried over."""
@@ -257,11 +259,21 @@ class FloatValues:
             yield seen
 
     def _all(self, inputs: Sequence[Array]) -> dict[SSAValue, Array]:
-        seen: dict[SSAValue, Array] = dict(zip(self._args, inputs, strict=True))
-        for op, operands, results in self._steps:
-            arrays = [seen[v] if v in seen else self._known[v] for v in operands]
-            seen.update(zip(results, base.evaluate(op, arrays), strict=True))
-        return seen
+        values: dict[SSAValue, Array] = {**self._known, **dict(zip(self._args, inputs, strict=True))}
+        steps: dict[SSAValue, list[Array]] = {}
+
+        def apply(operation: Operation) -> None:
+            if (op := self._ops.get(operation)) is not None:
+                results = base.evaluate(op, [values[v] for v in operation.operands])
+                values.update(zip(operation.results, results, strict=True))
+
+        def seen(value: SSAValue, array: Array) -> None:
+            if value not in self._known:
+                steps.setdefault(value, []).append(array)
+
+        loops.run(self._items, values, apply, seen)
+        values.update({value: np.stack(arrays) for value, arrays in steps.items()})
+        return {value: array for value, array in values.items() if value not in self._known}
 
 
 def each(samples: Any, types: Sequence[TensorType], names: Sequence[str]) -> Iterator[list[Array]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from xdsl.ir import Operation, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import level1
+from cuvil_hw.ir.loops import is_edge, loops_of
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.elementwise import Relu
 from cuvil_hw.ops.integer import Dequantize, Quantize
@@ -43,6 +45,7 @@ from cuvil_hw.passes.edit import (
 from cuvil_hw.passes.lookup_tables import MAX_BITS, costs_nothing, fits
 from cuvil_hw.passes.move import is_monotone, keeps_range
 from cuvil_hw.passes.quantize.calibrate import ObservedRange, Statistics, digest, numbered
+from cuvil_hw.passes.quantize.edges import Edges, share_range
 from cuvil_hw.passes.quantize.scores import scores
 from cuvil_hw.target.schemes import Fixed, Grid, Int8, Scheme
 
@@ -70,6 +73,8 @@ def place(program: Program, stats: Statistics, scheme: Scheme) -> Placed:
     if stats.program != digest(program):
         raise CuvilError("the calibration statistics belong to another program; collect them again on this one")
     ranges = {v: stats.ranges[i] for v, i in numbered(program).items() if i in stats.ranges}
+    for state in (s for loop in loops_of(program.block) for s in loop.carried):
+        share_range(ranges, state[1], state[2])
     copy = Program(program.module.clone(), program.constants, program.name, dict(program.notes), program.calling)
     before = list(numbered(copy))
     matching = dict(zip(numbered(program), before, strict=True))
@@ -171,6 +176,10 @@ class _Placement:
     tables: dict[Operation, SSAValue]
     floats: frozenset[Operation]
     taps: dict[SSAValue, tuple[SSAValue, Grid]] = field(default_factory=dict)
+
+    @cached_property
+    def edges(self) -> Edges:
+        return Edges.of(self.program)
 
     @property
     def wide(self) -> bool:
@@ -278,6 +287,7 @@ class _Placement:
     def bits(self, value: SSAValue, scheme: Int8) -> int:
         """8, or more for what only tables, sums and products read; of a layer's result, if that holds for these too: it
         is one of the products that meet in a recurrent layer then."""
+        value = self.edges.left.get(value, value)  # both ends of a step have one grid
         readers = list(self.readers(value))
         maker = self.maker(value)
         inner = self.is_inner(maker)
@@ -290,20 +300,33 @@ class _Placement:
 
     def maker(self, value: SSAValue) -> Operation | None:
         """The op that produces `value`, seen through ops that only move elements."""
-        operation = owner(value)
-        while operation is not None and keeps_range(operation) and not self.tabled(operation):
-            operation = owner(operation.operands[0])
+        operation, seen = owner(value), set[SSAValue]()
+        while operation is not None and value not in seen:
+            seen.add(value)
+            if value in self.edges.holds:
+                value = self.edges.holds[value]
+            elif keeps_range(operation) and not self.tabled(operation):
+                value = operation.operands[0]
+            else:
+                break
+            operation = owner(value)
         return operation
 
     def is_inner(self, operation: Operation | None) -> bool:
         return self.tabled(operation) or integer_form(operation) == "arithmetic"
 
-    def readers(self, value: SSAValue) -> Iterator[Operation]:
-        """The ops that read `value`, seen through ops that only move elements."""
+    def readers(self, value: SSAValue, seen: set[SSAValue] | None = None) -> Iterator[Operation]:
+        """The ops that read `value`, seen through ops that only move elements, and through the edges of loops."""
+        seen = set() if seen is None else seen
+        if value in seen:
+            return
+        seen.add(value)
+        for other in self.edges.becomes.get(value, ()):
+            yield from self.readers(other, seen)
         for user in users(value):
             if self.follows(user):
-                yield from self.readers(user.results[0])
-            else:
+                yield from self.readers(user.results[0], seen)
+            elif not is_edge(user):
                 yield user
 
     def place(self, value: SSAValue, quantized: bool) -> None:

@@ -202,12 +202,30 @@ def loop(steps: int | None) -> onnx.ModelProto:
     return graph_model([node], {"x": floats(3)}, ["y", "scan"], 13, {"n": np.array(steps)})
 
 
-def test_loops_of_known_length_are_unrolled() -> None:
-    agree(loop(4), {"x": floats(3)})
+def test_loops_of_known_length_stay_loops() -> None:
+    for steps in (4, 5000):
+        program = agree(loop(steps), {"x": floats(3) if steps == 4 else np.array([1, 1.0001, -0.5], np.float32)})
+        assert mnemonics(program).count("mul") == 1
+        assert "loop_begin" in mnemonics(program)
     with pytest.raises(Unsupported, match="its trip count and condition must be constant"):
         load_onnx(loop(None))
-    with pytest.raises(Unsupported, match="more than 4096 steps"):
-        load_onnx(loop(5000))
+
+
+def test_loops_whose_steps_differ_are_unrolled() -> None:
+    """The number of the step decides a shape here: x without its first i + 1 elements, summed."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["i", "one"], ["j"]), helper.make_node("Slice", ["x", "j", "end"], ["part"]),
+         helper.make_node("ReduceSum", ["part"], ["sum"], keepdims=0), helper.make_node("Add", ["s", "sum"], ["t"]),
+         helper.make_node("Identity", ["c"], ["d"])],
+        "body", [value("i", [], TensorProto.INT64), value("c", [], TensorProto.BOOL), value("s", [])],
+        [value("d", [], TensorProto.BOOL), value("t", [])],
+    )  # fmt: skip
+    node = helper.make_node("Loop", ["n", "", "s0"], ["y"], body=body)
+    constants = {"n": np.array(3), "one": np.array([1]), "end": np.array([9])}
+    given = {"x": floats(5), "s0": np.array(0.5, np.float32)}
+    program = agree(graph_model([node], given, ["y"], 13, constants), given)
+    assert mnemonics(program).count("reduce_sum") == 3
+    assert "loop_begin" not in mnemonics(program)
 
 
 def test_scan() -> None:

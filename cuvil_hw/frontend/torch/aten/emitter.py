@@ -139,6 +139,9 @@ class AtenEmitter:
     def op(self, op: base.Op, *values: Value) -> SSAValue:
         return self.builder.op(op, *map(self.ssa, values), loc=self.loc)
 
+    def ops(self, op: base.Op, *values: Value) -> tuple[SSAValue, ...]:
+        return self.builder.ops(op, *map(self.ssa, values), loc=self.loc)
+
     def splat(self, value: float | int | bool, kind: TensorType) -> SSAValue:
         """A tensor of one value. Raises Refused where an integer type doesn't hold it."""
         if not dtypes.is_float(kind.dtype):

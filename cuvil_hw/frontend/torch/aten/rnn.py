@@ -1,4 +1,4 @@
-"""ATen converters of recurrent layers: unrolled over time, products with the inputs made once for all steps."""
+"""ATen converters of recurrent layers: loops over time, products with the inputs made once for all steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from cuvil_hw import ops as ew
 from cuvil_hw.frontend.torch.aten.emitter import PACKED, AtenEmitter, Value, converts
 from cuvil_hw.frontend.torch.aten.shape import joined, part, permuted
 from cuvil_hw.ops.base import Op
+from cuvil_hw.ops.loop import LoopBegin, LoopEnd
 from cuvil_hw.ops.nn import Linear
-
-MOST_STEPS = 4096  # more would make programs that no target builds in reasonable time
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,13 @@ def _lstm(e: AtenEmitter, w: Weights, x: Value, state: State) -> State:
 
 def _direction(e: AtenEmitter, step: Step, w: Weights, x: Value, state: State, backward: bool) -> tuple[Value, State]:
     """x (T, B, I) → (T, B, P), and the last state."""
-    steps, batch, features = e.shape(x)
-    products = _dense(e, e.reshape(x, (steps * batch, features)), w.x, w.x_bias)
-    outputs = []
-    for t in reversed(range(steps)) if backward else range(steps):
-        state = step(e, w, part(e, products, 0, t * batch, batch), state)
-        outputs.append(e.reshape(state[0], (1, *e.shape(state[0]))))
-    return joined(e, outputs[::-1] if backward else outputs, 0), state
+    steps, states = e.shape(x)[0], len(state)
+    products = _dense(e, x, w.x, w.x_bias)
+    begin, end = (edge(steps, states, (int(backward),)) for edge in (LoopBegin, LoopEnd))
+    number, *inside = e.ops(begin, *state, products)
+    state = step(e, w, inside[-1], tuple(inside[:-1]))
+    *last, outputs = e.ops(end, number, *state, state[0])
+    return outputs, tuple(last)
 
 
 def _row(e: AtenEmitter, states: Value, i: int) -> Value:
@@ -101,8 +100,8 @@ def recurrent(
     if train and dropout:
         e.refuse("dropout between layers in training mode; call model.eval() first")
     x = permuted(e, x, (1, 0, 2)) if batch_first else x
-    if not 0 < e.shape(x)[0] <= MOST_STEPS:
-        e.refuse(f"{e.shape(x)[0]} time steps; 1 to {MOST_STEPS} are unrolled")
+    if not e.shape(x)[0]:
+        e.refuse("a sequence without steps")
     directions = 2 if both else 1
     each = len(params) // (layers * directions)
     last: list[list[Value]] = [[] for _ in initial]
