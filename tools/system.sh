@@ -36,5 +36,5 @@ elif [ -n "$missing" ]; then
     echo "These programs are missing:$missing. Install them (Debian: sudo apt-get install$missing) and run make again." >&2
     exit 1
 else
-    echo "Without these, tests of synthesis and of SystemVerilog are skipped:$useful (Debian: sudo apt-get install$useful)."
+    echo "Without these, tests of synthesis, of SystemVerilog and of other processors are skipped:$useful (Debian: sudo apt-get install$useful)."
 fi
