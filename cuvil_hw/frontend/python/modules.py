@@ -7,6 +7,7 @@ known from the source; where a forward branches is known when a trace of it has 
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -102,6 +103,7 @@ def _made(kind: type[Any], rewritten: Callable[[Any], Any]) -> type[Any]:
     def forward(self: Any, *args: Any, **named: Any) -> Any:
         return step(self, args, named)
 
+    forward.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # names of inputs come from it
     body = {"forward": forward, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     derived: type[Any] = types.new_class(kind.__name__, (kind,), exec_body=lambda space: space.update(body))
     return derived

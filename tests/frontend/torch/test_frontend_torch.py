@@ -358,6 +358,7 @@ class Branches(nn.Module):
 def test_a_branch_that_depends_on_data_is_traced() -> None:
     for seed in range(4):  # sums of both signs
         agree(Branches(), rand(3, seed=seed))
+    assert [n for n, _ in load(Branches(), rand(3)).inputs] == ["x"]
 
 
 class ShapesByValue(nn.Module):
