@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, opt, run, sign, synth, targets, timing
+from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, lock, opt, run, sign, synth, targets, timing
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -66,6 +66,7 @@ def options(
 
 app.command("check")(check.check_model)
 app.command("compile")(compile_command.compile_model)
+app.command("lock")(lock.lock_model)
 app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("test")(gate.gate)

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cuvil_hw.cli.model import HELP, Example, ModelFile, Trust, open_model
+from cuvil_hw.cli.asked import (
+    Asked,
+    Calibration,
+    Constants,
+    Constraints,
+    Dims,
+    Examples,
+    Interface,
+    MaxTrips,
+    Name,
+    Precision,
+    Shape,
+    State,
+    Target,
+    lock_of,
+)
+from cuvil_hw.cli.model import HELP, ModelFile, Trust, open_model
 from cuvil_hw.cli.output import (
     check_outputs,
     command_line,
@@ -20,9 +37,11 @@ from cuvil_hw.cli.output import (
     read_arrays,
     show_table,
 )
-from cuvil_hw.cli.several import compile_for, complete_targets, file_of, targets_of
+from cuvil_hw.cli.several import compile_for, file_of, targets_of
 from cuvil_hw.cli.shapes import parse_shapes
+from cuvil_hw.contract import canonical
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.report.file import write_bytes
 
 if TYPE_CHECKING:
     from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -31,15 +50,7 @@ if TYPE_CHECKING:
 
 def compile_model(
     model: Annotated[Path, typer.Argument(help=HELP, show_default=False)],
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            "-t",
-            help="A built-in target (see `cuvil targets list`) or a .yaml file; several: a,b,c.",
-            autocompletion=complete_targets,
-        ),
-    ] = "cpu",
+    target: Annotated[str, Target] = "cpu",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -50,40 +61,30 @@ def compile_model(
             show_default="MODEL.cuvil here",
         ),
     ] = None,
-    calibration: Annotated[
-        Path | None, typer.Option(help="Representative inputs for quantization: .npy (N, …), or .npz by input name.")
-    ] = None,
-    example: Annotated[list[Path] | None, Example] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="float32, float16, bfloat16, int8 (int2…int8) or fixed<W,I>.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the program.")] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(help="Shape of an input that the file leaves open: name=1,3,224,224; with --dim also name=B,3,S."),
-    ] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(help="A dimension that stays open: batch=1:64, x[0]=1:64; batch=1:64:1,8 compiles 1 and 8 ahead."),
-    ] = None,
-    constraint: Annotated[
-        list[str] | None, typer.Option(help='A rule between open dimensions: "H % 4 == 0", "S <= 2*batch".')
-    ] = None,
-    constant: Annotated[
-        list[str] | None, typer.Option(help="An input that becomes a constant: name=16000, name=1,2 or name=FILE.npy.")
-    ] = None,
-    state: Annotated[
-        list[str] | None, typer.Option(help="State kept between calls: an input and the output that it becomes: in=out")
-    ] = None,
-    max_trips: Annotated[
-        int | None, typer.Option(help="Bound of loops whose end depends on values; a call that needs more is an error.")
-    ] = None,
-    interface: Annotated[
-        str | None, typer.Option(help="Device that the artifact opens: hw, sim, sim-count, sim-cycles or null.")
-    ] = None,
+    calibration: Calibration = None,
+    example: Examples = None,
+    precision: Precision = None,
+    name: Name = None,
+    shape: Shape = None,
+    dim: Dims = None,
+    constraint: Constraints = None,
+    constant: Constants = None,
+    state: State = None,
+    max_trips: MaxTrips = None,
+    interface: Interface = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the IR after every pass below this folder.")] = None,
+    locked: Annotated[
+        Path | None, typer.Option(help="A lock (`cuvil lock`): refuse to compile if anything differs from it.")
+    ] = None,
+    provenance: Annotated[
+        Path | None, typer.Option(help="Write where the artifact comes from: SLSA v1 in an in-toto statement, JSON.")
+    ] = None,
+    builder: Annotated[
+        str | None, typer.Option(help="With --provenance: a URI that names who compiles.", show_default="a local one")
+    ] = None,
+    sbom: Annotated[Path | None, typer.Option(help="Write a bill of materials: CycloneDX 1.6, JSON.")] = None,
     trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -98,6 +99,7 @@ def compile_model(
 
     data = read_arrays(calibration) if calibration is not None else None
     opened = open_model(model, example, data, trust)
+    attested = Attested(locked, provenance, sbom, builder)
     options: dict[str, Any] = {
         "example_inputs": opened.example_inputs,
         "calibration": data,
@@ -112,13 +114,22 @@ def compile_model(
     if "," in target:
         if report is not None or sources is not None or dump is not None:
             raise typer.BadParameter("--report, --sources, --dump go with one target; for others see `cuvil report`")
+        if attested:
+            raise typer.BadParameter("--locked, --provenance and --sbom go with one target")
         if dim or constraint:
             raise typer.BadParameter("--dim and --constraint go with one target")
         compile_several(opened, targets_of(target), output if output is not None else Path(), options, json)
         return
     path = output if output is not None else Path(f"{opened.file.stem}.cuvil")
     files = [Path(text.rpartition("=")[2]) for text in constant or ()]
-    check_outputs([path, report], [opened.file, calibration, Path(target), *files, *(example or ())])
+    read = [opened.file, calibration, Path(target), locked, *files, *(example or ())]
+    check_outputs([path, report, provenance, sbom], read)
+    if attested:
+        asked = Asked.of(
+            model, target, calibration=calibration, example=example, precision=precision, name=name, shape=shape,
+            dim=dim, constraint=constraint, constant=constant, state=state, max_trips=max_trips, interface=interface,
+        )  # fmt: skip
+        attested.begin(lock_of(asked, opened))
     with progress(f"{model.name} → {target}") as step:
         rules = tuple(constraint or ())
         executable = api.compile(opened.model, target, constraints=rules, progress=step, dump=dump, **options)
@@ -127,6 +138,7 @@ def compile_model(
     if native.kind_of(path) is not None:
         size = path.stat().st_size
         written = {"library": str(path), "library_bytes": size, "header": str(path.with_suffix(".h"))}
+    written |= attested.write(path)
     if report is not None:
         executable.report.save_html(report, command_line())
         written["report"] = str(report)
@@ -143,6 +155,46 @@ def compile_model(
     for what, where in written.items():
         if what != "files":
             out.print(f"{what}: {where}", markup=False, soft_wrap=True)
+
+
+@dataclass(slots=True)
+class Attested:
+    """What is checked before an artifact is made, and said about it afterwards."""
+
+    locked: Path | None
+    provenance: Path | None
+    sbom: Path | None
+    builder: str | None
+    lock: dict[str, Any] = field(default_factory=dict)
+    started: str = ""
+
+    def __bool__(self) -> bool:
+        return any(path is not None for path in (self.locked, self.provenance, self.sbom))
+
+    def begin(self, lock: dict[str, Any]) -> None:
+        """Raises LockDrift where something differs from the lock."""
+        from cuvil_hw.entry import lock as locks
+        from cuvil_hw.entry import provenance
+
+        if self.locked is not None:
+            locks.check(self.locked, lock)
+        self.lock, self.started = lock, provenance.now()
+
+    def write(self, artifact: Path) -> dict[str, str]:
+        """Write the documents about the artifact; their paths by what they are. Raises CuvilError."""
+        from cuvil_hw.entry import provenance as about
+
+        written = {}
+        if self.provenance is not None:
+            given = {"builder": self.builder} if self.builder is not None else {}
+            made = about.statement(self.lock, artifact.name, artifact.read_bytes(), started=self.started, **given)
+            write_bytes(self.provenance, canonical.dump(made))
+            written["provenance"] = str(self.provenance)
+        if self.sbom is not None:
+            made = about.bill_of_materials(self.lock, artifact.name, artifact.read_bytes())
+            write_bytes(self.sbom, canonical.dump(made))
+            written["sbom"] = str(self.sbom)
+        return written
 
 
 def _held(executable: Executable | DynamicExecutable) -> str | None:

@@ -44,6 +44,12 @@ def load_external(tensors: Sequence[TensorProto], path: Path) -> None:
         del tensor.external_data[:]
 
 
+def external_files(tensors: Sequence[TensorProto], path: Path) -> list[Path]:
+    """The files in which `tensors` of the model at `path` lie, each once, by name. Raises CuvilError."""
+    named = {e.value: t.name for t in tensors for e in t.external_data if e.key == "location"}
+    return [_file(path, location, f"{path}: weight {named[location]!r}") for location in sorted(named)]
+
+
 def _file(path: Path, location: str, what: str) -> Path:
     """The file at `location`: a plain relative path that doesn't leave the model's folder.
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx.external_data_helper import uses_external_data
 
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.frontend.onnx.external import load_external
+from cuvil_hw.frontend.onnx.external import external_files, load_external
 from cuvil_hw.frontend.onnx.function import missing
 
 UNKNOWN = "unknown"  # a domain whose nodes the checker leaves alone
@@ -35,6 +35,12 @@ def read(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
 
 
 def _read_file(path: Path) -> onnx.ModelProto:
+    model = _parsed(path)
+    load_external([t for t in _tensors(model) if uses_external_data(t)], path)
+    return model
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
     if not path.exists():
         raise CuvilError(f"{path}: no such file")
     if not path.is_file():
@@ -50,8 +56,12 @@ def _read_file(path: Path) -> onnx.ModelProto:
         raise CuvilError(f"{path}: not an ONNX model, or a truncated one ({len(data)} bytes): {e}") from e
     if not model.ir_version or not model.HasField("graph"):
         raise CuvilError(f"{path}: not an ONNX model ({len(data)} bytes without IR version and graph)")
-    load_external([t for t in _tensors(model) if uses_external_data(t)], path)
     return model
+
+
+def files(path: Path) -> list[Path]:
+    """The model's own file and those in which its weights lie. Raises CuvilError."""
+    return [path, *external_files([t for t in _tensors(_parsed(path)) if uses_external_data(t)], path)]
 
 
 def _tensors(model: onnx.ModelProto) -> list[TensorProto]:
