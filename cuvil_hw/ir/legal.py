@@ -59,7 +59,7 @@ _COMPUTE = (
 _THREADS = _names("gpu", "thread_id block_id block_dim grid_dim barrier") | _names(
     "cuvil.level2", "shuffle_xor load_word dot4 copy"
 )
-_VECTORS = _names("vector", "load store broadcast") | {"cuvil.level2.widen"}
+_VECTORS = _names("vector", "load store broadcast fma") | _names("cuvil.level2", "widen splat_pair add_pairs rescale")
 _WORDS = _names("cuvil.level2", "stream_read stream_write multiply_pair add_products")
 _JOINTS = _names("cuvil.level2", "stream axis_read axis_write") | _names("func", "call return")
 # Where threads meet: all of a block, or all of a warp, have to get there.

@@ -2,7 +2,8 @@
 
 `stream` makes a FIFO, `stream_read`/`stream_write` move one word (a memref of its lanes), `axis_read`/`axis_write` join
 a port of the design to a stream, `saturate` clips an integer to the range of its result type, counted by simulators.
-`copy` moves runs of elements between memories. `load_word`, `dot4` and `shuffle_xor` are a GPU's.
+`copy` moves runs of elements between memories. `load_word`, `dot4` and `shuffle_xor` are a GPU's; `widen`,
+`splat_pair`, `add_pairs` and `rescale` a processor's, on vectors.
 What is said beside ops (initiation intervals, where memories lie, roles of functions) is in annotations.py; what a
 whole module may hold, in legal.py; what it computes, in interpret.py.
 """
@@ -14,7 +15,16 @@ from typing import Any
 
 from xdsl.dialects import memref
 from xdsl.dialects.arith import FloatingPointLikeBinaryOperation
-from xdsl.dialects.builtin import AnyFloat, IndexType, IntAttr, IntegerAttr, IntegerType, MemRefType, VectorType, i32
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    IndexType,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    VectorType,
+    i32,
+)
 from xdsl.ir import Attribute, Dialect, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -34,6 +44,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from cuvil_hw import dtypes
 from cuvil_hw.ir.annotations import ANNOTATIONS, ElementType
+from cuvil_hw.ir.lanes import AddPairsOp, RescaleOp, SplatPairOp
 from cuvil_hw.ir.level1 import element_type
 
 
@@ -413,6 +424,9 @@ def dialect() -> Dialect:
             LoadWordOp,
             Dot4Op,
             WidenOp,
+            SplatPairOp,
+            AddPairsOp,
+            RescaleOp,
             ShuffleXorOp,
             CopyOp,
             RemFOp,

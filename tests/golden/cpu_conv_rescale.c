@@ -3,31 +3,174 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline int8_t saturate_i64_i8(int64_t x) { return (int8_t)(x < -128 ? -128 : x > 127 ? 127 : x); }
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8u __attribute__((vector_size(32), aligned(4), may_alias));
+static inline i32x8 splat_i32x8(int32_t x) { return (i32x8){x, x, x, x, x, x, x, x}; }
+typedef int16_t i16x16 __attribute__((vector_size(32)));
+typedef int16_t i16x16u __attribute__((vector_size(32), aligned(2), may_alias));
+typedef int32_t pair_u __attribute__((aligned(2), may_alias));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef int8_t i8x16u __attribute__((vector_size(16), aligned(1), may_alias));
+static inline i32x8 add_pairs_i32x8(i16x16 a, i16x16 b, i32x8 c) {
+#if defined(__AVX2__)
+  return c + (i32x8)__builtin_ia32_pmaddwd256(a, b);
+#else
+  return c + (((i32x8)a << 16) >> 16) * (((i32x8)b << 16) >> 16) + ((i32x8)a >> 16) * ((i32x8)b >> 16);
+#endif
+}
+static inline i32x8 rescale_i32x8(i32x8 x, i32x8 m, long long offset, int shift, int zero, int low, int high, int tie) {
+#if defined(__AVX2__) && !defined(__clang__) && 8 == 8
+  typedef long long wide __attribute__((vector_size(32)));
+  typedef unsigned long long bits __attribute__((vector_size(32)));
+  wide even = (wide)__builtin_ia32_pmuldq256(x, m);
+  wide odd = (wide)__builtin_ia32_pmuldq256((i32x8)((bits)x >> 32), (i32x8)((bits)m >> 32));
+  if (tie) {
+    even += (wide)((bits)even >> shift & 1);
+    odd += (wide)((bits)odd >> shift & 1);
+  }
+  even += offset;
+  odd += offset;
+  const int up = shift < 32 ? shift : 32;
+  i32x8 y = __builtin_ia32_pblendd256((i32x8)((bits)even >> up), (i32x8)(((bits)odd >> up) << 32), 0xaa);
+  y = (y >> (shift - up)) + zero;
+  return __builtin_ia32_pminsd256(__builtin_ia32_pmaxsd256(y, low - (i32x8){}), high - (i32x8){});
+#else
+  i32x8 y;
+  for (int n = 0; n < 8; ++n) {
+    const long long p = (long long)x[n] * m[n];
+    const int z = (int)((p + offset + (p >> shift & tie)) >> shift) + zero;
+    y[n] = z < low ? low : z > high ? high : z;
+  }
+  return y;
+#endif
+}
 
 // conv_0: conv, rescale, net.py:12
 static void conv_0(const int32_t *restrict c_1, const int8_t *restrict image, const int8_t *restrict c, int8_t *restrict y) {
-  for (int i2 = 0; i2 < 8; ++i2) {
-    for (int i3 = 0; i3 < 8; ++i3) {
-      int32_t acc[16];
-      for (int i1 = 0; i1 < 16; ++i1) {
-        acc[i1] = c_1[i1];
+  int16_t stage[1][10][10][4];
+  for (int s = 0; s < 10; ++s) {
+    for (int s_1 = 0; s_1 < 4; ++s_1) {
+      stage[0][0][s][s_1] = 0;
+    }
+  }
+  for (int s = 1; s < 9; ++s) {
+    const int i = -1 + s;
+    for (int s_1 = 0; s_1 < 4; ++s_1) {
+      stage[0][s][0][s_1] = 0;
+    }
+    for (int s_1 = 1; s_1 < 9; ++s_1) {
+      const int i_1 = -1 + s_1;
+      for (int s_2 = 0; s_2 < 3; ++s_2) {
+        stage[0][s][s_1][s_2] = image[(s_2 * 8 + i) * 8 + i_1] + 5;
       }
+      for (int s_2 = 3; s_2 < 4; ++s_2) {
+        stage[0][s][s_1][s_2] = 0;
+      }
+    }
+    for (int s_1 = 9; s_1 < 10; ++s_1) {
+      for (int s_2 = 0; s_2 < 4; ++s_2) {
+        stage[0][s][s_1][s_2] = 0;
+      }
+    }
+  }
+  for (int s = 9; s < 10; ++s) {
+    for (int s_1 = 0; s_1 < 10; ++s_1) {
+      for (int s_2 = 0; s_2 < 4; ++s_2) {
+        stage[0][s][s_1][s_2] = 0;
+      }
+    }
+  }
+  for (int i2 = 0; i2 < 8; ++i2) {
+    for (int i3_tile = 0; i3_tile < 5; i3_tile += 5) {
+      const int i = i3_tile + 1;
+      const int i_1 = i3_tile + 2;
+      const int i_2 = i3_tile + 3;
+      const int i_3 = i3_tile + 4;
+      i32x8 acc = splat_i32x8(0);
+      i32x8 acc_1 = splat_i32x8(0);
+      i32x8 acc_2 = splat_i32x8(0);
+      i32x8 acc_3 = splat_i32x8(0);
+      i32x8 acc_4 = splat_i32x8(0);
+      i32x8 acc_5 = splat_i32x8(0);
+      i32x8 acc_6 = splat_i32x8(0);
+      i32x8 acc_7 = splat_i32x8(0);
+      i32x8 acc_8 = splat_i32x8(0);
+      i32x8 acc_9 = splat_i32x8(0);
       for (int k0 = 0; k0 < 3; ++k0) {
-        if (i2 + k0 - 1 >= 0 && i2 + k0 - 1 < 8) {
-          for (int k1 = 0; k1 < 3; ++k1) {
-            if (i3 + k1 - 1 >= 0 && i3 + k1 - 1 < 8) {
-              for (int c_2 = 0; c_2 < 3; ++c_2) {
-                for (int i1 = 0; i1 < 16; ++i1) {
-                  acc[i1] += (image[(c_2 * 8 + i2 + k0 - 1) * 8 + i3 + k1 - 1] + 5) * c[((c_2 * 3 + k0) * 3 + k1) * 16 + i1];
-                }
-              }
-            }
+        for (int k1 = 0; k1 < 3; ++k1) {
+          for (int c_2 = 0; c_2 < 4; c_2 += 2) {
+            const i16x16 t = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][i3_tile + k1][c_2]);
+            const i16x16 t_1 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][i + k1][c_2]);
+            const i16x16 t_2 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][i_1 + k1][c_2]);
+            const i16x16 t_3 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][i_2 + k1][c_2]);
+            const i16x16 t_4 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][i_3 + k1][c_2]);
+            const i16x16 t_5 = __builtin_convertvector(*(const i8x16u *)&c[((k0 * 3 + k1) * 2 + c_2 / 2) * 32 + c_2 % 2], i16x16);
+            const i16x16 t_6 = __builtin_convertvector(*(const i8x16u *)&c[((k0 * 3 + k1) * 2 + c_2 / 2) * 32 + 16 + c_2 % 2], i16x16);
+            acc = add_pairs_i32x8(t, t_5, acc);
+            acc_1 = add_pairs_i32x8(t, t_6, acc_1);
+            acc_2 = add_pairs_i32x8(t_1, t_5, acc_2);
+            acc_3 = add_pairs_i32x8(t_1, t_6, acc_3);
+            acc_4 = add_pairs_i32x8(t_2, t_5, acc_4);
+            acc_5 = add_pairs_i32x8(t_2, t_6, acc_5);
+            acc_6 = add_pairs_i32x8(t_3, t_5, acc_6);
+            acc_7 = add_pairs_i32x8(t_3, t_6, acc_7);
+            acc_8 = add_pairs_i32x8(t_4, t_5, acc_8);
+            acc_9 = add_pairs_i32x8(t_4, t_6, acc_9);
           }
         }
       }
+      int32_t sums[5][16];
+      *(i32x8u *)&sums[0][0] = rescale_i32x8(acc + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[0][8] = rescale_i32x8(acc_1 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[1][0] = rescale_i32x8(acc_2 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[1][8] = rescale_i32x8(acc_3 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[2][0] = rescale_i32x8(acc_4 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[2][8] = rescale_i32x8(acc_5 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[3][0] = rescale_i32x8(acc_6 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[3][8] = rescale_i32x8(acc_7 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[4][0] = rescale_i32x8(acc_8 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      *(i32x8u *)&sums[4][8] = rescale_i32x8(acc_9 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+      for (int r = 0; r < 5; ++r) {
+        const int i_4 = i3_tile + r;
+        for (int i1 = 0; i1 < 16; ++i1) {
+          y[(i1 * 8 + i2) * 8 + i_4] = sums[r][i1];
+        }
+      }
+    }
+    i32x8 acc = splat_i32x8(0);
+    i32x8 acc_1 = splat_i32x8(0);
+    i32x8 acc_2 = splat_i32x8(0);
+    i32x8 acc_3 = splat_i32x8(0);
+    i32x8 acc_4 = splat_i32x8(0);
+    i32x8 acc_5 = splat_i32x8(0);
+    for (int k0 = 0; k0 < 3; ++k0) {
+      for (int k1 = 0; k1 < 3; ++k1) {
+        for (int c_2 = 0; c_2 < 4; c_2 += 2) {
+          const i16x16 t = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][5 + k1][c_2]);
+          const i16x16 t_1 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][6 + k1][c_2]);
+          const i16x16 t_2 = (i16x16)splat_i32x8(*(const pair_u *)&stage[0][i2 + k0][7 + k1][c_2]);
+          const i16x16 t_3 = __builtin_convertvector(*(const i8x16u *)&c[((k0 * 3 + k1) * 2 + c_2 / 2) * 32 + c_2 % 2], i16x16);
+          const i16x16 t_4 = __builtin_convertvector(*(const i8x16u *)&c[((k0 * 3 + k1) * 2 + c_2 / 2) * 32 + 16 + c_2 % 2], i16x16);
+          acc = add_pairs_i32x8(t, t_3, acc);
+          acc_1 = add_pairs_i32x8(t, t_4, acc_1);
+          acc_2 = add_pairs_i32x8(t_1, t_3, acc_2);
+          acc_3 = add_pairs_i32x8(t_1, t_4, acc_3);
+          acc_4 = add_pairs_i32x8(t_2, t_3, acc_4);
+          acc_5 = add_pairs_i32x8(t_2, t_4, acc_5);
+        }
+      }
+    }
+    int32_t sums[3][16];
+    *(i32x8u *)&sums[0][0] = rescale_i32x8(acc + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    *(i32x8u *)&sums[0][8] = rescale_i32x8(acc_1 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    *(i32x8u *)&sums[1][0] = rescale_i32x8(acc_2 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    *(i32x8u *)&sums[1][8] = rescale_i32x8(acc_3 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    *(i32x8u *)&sums[2][0] = rescale_i32x8(acc_4 + __builtin_convertvector(*(const i32x8u *)&c_1[0], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    *(i32x8u *)&sums[2][8] = rescale_i32x8(acc_5 + __builtin_convertvector(*(const i32x8u *)&c_1[8], i32x8), splat_i32x8(1518500250), 549755813888LL, 40, -128, -128, 127, 0);
+    for (int r = 0; r < 3; ++r) {
+      const int i = 5 + r;
       for (int i1 = 0; i1 < 16; ++i1) {
-        y[(i1 * 8 + i2) * 8 + i3] = saturate_i64_i8((((int64_t)acc[i1] * 1518500250 + 549755813888LL) >> 40) - 128);
+        y[(i1 * 8 + i2) * 8 + i] = sums[r][i1];
       }
     }
   }

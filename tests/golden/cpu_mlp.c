@@ -3,38 +3,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef float f32x8 __attribute__((vector_size(32)));
-typedef float f32x8u __attribute__((vector_size(32), aligned(4), may_alias));
-static inline f32x8 splat_f32x8(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
 static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
 
 // linear_0: linear, relu, mlp.py:7
 static void linear_0(const float *restrict c_1, const float *restrict x_1, const float *restrict c, float *restrict linear_0_out) {
   for (int i1_tile = 0; i1_tile < 32; i1_tile += 16) {
-    f32x8 acc[1][2];
-    #pragma GCC unroll 16
-    for (int v = 0; v < 2; ++v) {
-      acc[0][v] = *(const f32x8u *)&c_1[i1_tile + v * 8];
+    float acc[16];
+    for (int i1 = 0; i1 < 16; ++i1) {
+      const int i = i1_tile + i1;
+      acc[i1] = c_1[i / 40 * 40 + i % 40];
     }
     for (int k = 0; k < 40; ++k) {
-      #pragma GCC unroll 16
-      for (int v = 0; v < 2; ++v) {
-        acc[0][v] += splat_f32x8(x_1[k]) * *(const f32x8u *)&c[k * 33 + i1_tile + v * 8];
+      for (int i1 = 0; i1 < 16; ++i1) {
+        const int i = i1_tile + i1;
+        acc[i1] += x_1[k] * c[(i / 40 * 40 + k) * 40 + i % 40];
       }
     }
-    float sums[16];
-    #pragma GCC unroll 16
-    for (int v = 0; v < 2; ++v) {
-      *(f32x8u *)&sums[v * 8] = acc[0][v];
-    }
     for (int i1 = 0; i1 < 16; ++i1) {
-      linear_0_out[i1_tile + i1] = maximum_f32(sums[i1], 0.0f);
+      linear_0_out[i1_tile + i1] = maximum_f32(acc[i1], 0.0f);
     }
   }
   float acc;
-  acc = c_1[32];
+  acc = c_1[32 / 40 * 40 + 32 % 40];
   for (int k = 0; k < 40; ++k) {
-    acc += x_1[k] * c[k * 33 + 32];
+    acc += x_1[k] * c[(32 / 40 * 40 + k) * 40 + 32 % 40];
   }
   linear_0_out[32] = maximum_f32(acc, 0.0f);
 }
@@ -47,7 +39,7 @@ static void linear_1(const float *restrict linear_0_out, const float *restrict c
   }
   for (int k = 0; k < 33; ++k) {
     for (int i1 = 0; i1 < 5; ++i1) {
-      acc[i1] += linear_0_out[k] * c_2[k * 5 + i1];
+      acc[i1] += linear_0_out[k] * c_2[(i1 / 8 * 33 + k) * 8 + i1 % 8];
     }
   }
   for (int i1 = 0; i1 < 5; ++i1) {

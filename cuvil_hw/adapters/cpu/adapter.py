@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.cpu.build import options
 from cuvil_hw.adapters.cpu.device import ABI_VERSION, INTERFACES, LIBRARY, machine_of
-from cuvil_hw.adapters.cpu.form import LoopNest, register_tiles
+from cuvil_hw.adapters.cpu.form import Laid, LoopNest, register_tiles
 from cuvil_hw.adapters.cpu.layout import place
 from cuvil_hw.adapters.cpu.record import Constant, CpuRecord
 from cuvil_hw.adapters.cpu.steps import Steps
@@ -68,13 +70,16 @@ class CpuAdapter:
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         """Numbers of accumulators side by side, and tiles of registers for sums of products; a kernel without a
         reduction has one way to run."""
-        placed, lanes = place(graph), MORE_LANES if level_of(profile) == max(LEVELS) else LANES
+        placed, lanes = place(graph, profile), MORE_LANES if level_of(profile) == max(LEVELS) else LANES
+        finite = cache(lambda name: bool(np.isfinite(graph.constant(name)).all()))
 
         def forms(kernel: Kernel) -> list[LoopNest]:
-            own = {n: placed.layouts[n] for n in (*kernel.inputs, kernel.output) if n in placed.layouts}
+            names = (*kernel.inputs, kernel.output)
+            own = {n: placed.layouts[n] for n in names if n in placed.layouts}
+            packed = {n: placed.packed[n] for n in names if n in placed.packed}
             vector = placed.vectors[kernel.name]
-            plain = [LoopNest(kernel, vector, n, own) for n in (lanes if kernel.reduce else (0,))]
-            return [*plain, *register_tiles(kernel, vector, own, profile)]
+            plain = [LoopNest(kernel, vector, n, own, packed) for n in (lanes if kernel.reduce else (0,))]
+            return [*plain, *register_tiles(kernel, vector, Laid(own, packed), profile, finite)]
 
         return Offer([forms(kernel) for kernel in graph.kernels])
 
@@ -100,6 +105,7 @@ class CpuAdapter:
         pointers, each with the order of its dimensions in memory."""
         graph, memory = design.graph, design.memory
         layouts = {name: order for form in design.forms(LoopNest) for name, order in form.layouts.items()}
+        packed = {name: how for form in design.forms(LoopNest) for name, how in form.packed.items()}
         constants = [b for b in graph.buffers.values() if b.role == "const"]
         compiler, march = CCompiler.chosen(profile.settings), profile.setting("march", "")
         record = CpuRecord(
@@ -109,7 +115,14 @@ class CpuAdapter:
             march=march,
             workspace_bytes=memory.size_bytes,
             constants=tuple(
-                Constant(b.digest, tuple(layouts.get(b.name, range(b.type.rank))), buffer_bytes(b)) for b in constants
+                Constant(
+                    digest=b.digest,
+                    order=tuple(layouts.get(b.name, range(b.type.rank))),
+                    bytes=buffer_bytes(b),
+                    lanes=packed[b.name].lanes if b.name in packed else 0,
+                    pairs=b.name in packed and packed[b.name].pairs,
+                )
+                for b in constants
             ),
         )
         info = info_of(record)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.cpu.layout import vectorizable
 from cuvil_hw.expr.scalar import CallCost, column
 from cuvil_hw.schedule.kernel import Kernel
 from cuvil_hw.schedule.space import Estimate
@@ -27,28 +29,47 @@ def vector_registers(profile: Profile) -> int:
     return 32 if march == "x86-64-v4" or march.startswith("armv8") else 16
 
 
-def estimate(kernel: Kernel, lanes: int, profile: Profile, rows: int = 0, inside: float = 0.0) -> Estimate:
-    """Cycles of the arithmetic, with as many of the `lanes` at once as the machine's registers allow. `rows`: of a tile
-    in registers, where a share `inside` of the work is done (0: without such tiles)."""
+def estimate(kernel: Kernel, vector: str, lanes: int, profile: Profile) -> Estimate:
+    """Cycles of the arithmetic of plain loops, with as many of the `lanes` at once as the machine's registers allow."""
     bits = vector_bits(profile)
     reduce = kernel.reduce
     width = max(1, bits // (8 * dtypes.to_numpy(reduce.dtype if reduce else kernel.type.dtype).itemsize))
     if reduce is None:
         lanes, waste, stall = min(width, max(kernel.type.size, 1)), 1.0, 1.0
     else:
-        extent = max((i.extent for i in vectorizable(kernel)), default=1)
+        extent = next((i.extent for i in kernel.iterators if i.name == vector), 1)
         tile = max(1, min(lanes, extent))
         lanes = min(tile, width)
         # The last vector of a tile may be partly empty; one accumulator waits for itself, independent ones overlap.
         vectors = -(-tile // lanes)
         waste = vectors * lanes / tile
-        alone = _THROUGH_MEMORY * max(1.0, _LATENCY * _PIPES / vectors)
-        # A step loads its vectors and a number a row, two loads a cycle, beside a product and a sum for each register.
-        loads = (rows + vectors) / (2 * rows * vectors) if rows else 0.0
-        together = max(1.0, _LATENCY * _PIPES / (max(rows, 1) * vectors), loads)
-        stall = inside * together + (1 - inside) * alone
+        stall = _THROUGH_MEMORY * max(1.0, _LATENCY * _PIPES / vectors)
     cycles = kernel.type.size / lanes
     for (op, _), count in kernel.op_counts().items():
         cost = column(op, "cpu", "a CPU")
         cycles += cost.cycles * count if isinstance(cost, CallCost) else cost * count / lanes / _PIPES * stall * waste
     return Estimate(seconds=cycles / profile.clock_hz, cycles=max(1, round(cycles)))
+
+
+def of_tile(
+    kernel: Kernel,
+    extent: int,
+    width: int,
+    vectors: int,
+    rows: Sequence[tuple[int, int]],
+    pairs: bool,
+    profile: Profile,
+) -> Estimate:
+    """Cycles of sums in tiles of registers over `extent` lanes: (rows of a tile, tiles)."""
+    steps = prod(i.extent for i in kernel.reduction_iters) / (1 + pairs)
+    done = sum(r * n for r, n in rows)
+    others = kernel.type.size / max(done * extent, 1)
+    lanes = width * vectors
+    tiles = extent // lanes * [vectors] + ([-(-extent % lanes // width)] if extent % lanes else [])
+    cycles = 0.0
+    for side in tiles:
+        for many, number in rows:
+            # A step loads its vectors and a number a row, two loads a cycle, beside two products and sums.
+            step = max(_LATENCY, many * side / _PIPES, (many + side) / _PIPES)
+            cycles += number * (steps * step + many * side * 2 + _LATENCY)
+    return Estimate(seconds=cycles * others / profile.clock_hz, cycles=max(1, round(cycles * others)))

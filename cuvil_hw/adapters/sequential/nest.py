@@ -35,6 +35,22 @@ Layout = tuple[int, ...]  # physical order of the logical dimensions, outermost 
 
 
 @dataclass(frozen=True, slots=True)
+class LaneBlocks:
+    """How a constant lies whose innermost dimension in memory is vector lanes: in blocks of `lanes`, the last filled
+    up, block after block; with `pairs`, two neighbours of the dimension before it lie side by side in each lane."""
+
+    lanes: int
+    pairs: bool = False
+
+    def shape(self, extents: Sequence[int]) -> list[int]:
+        """Of the memory, from the extents in physical order."""
+        *outer, last = extents
+        if self.pairs:
+            outer[-1] = -(-outer[-1] // 2)
+        return [-(-last // self.lanes), *outer, self.lanes * (1 + self.pairs)]
+
+
+@dataclass(frozen=True, slots=True)
 class Nest:
     """How one kernel is laid out in loops.
 
@@ -42,11 +58,13 @@ class Nest:
         vector: name of a parallel iterator, or "".
         lanes: its tile size.
         layouts: physical order of each buffer's dimensions; logical (row-major) where it isn't given.
+        packed: constants that lie in blocks of lanes.
     """
 
     vector: str = ""
     lanes: int = 1
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    packed: Mapping[str, LaneBlocks] = field(default_factory=dict)
 
     def layout(self, buffer: Buffer) -> Layout:
         return self.layouts.get(buffer.name, tuple(range(buffer.type.rank)))
@@ -71,7 +89,7 @@ def function_of(
 ) -> func.FuncOp:
     """As `apply`, with the loops that `lowering` makes of the memories by name."""
     names = [*kernel.inputs, kernel.output]
-    block = Block(arg_types=[memory_type(buffers[n], nest.layout(buffers[n])) for n in names])
+    block = Block(arg_types=[memory_type(buffers[n], nest.layout(buffers[n]), nest.packed.get(n)) for n in names])
     memories = dict(zip(names, block.args, strict=True))
     lowering(memories, Emitter(block, tables, layer)).run()
     block.add_op(func.ReturnOp())
@@ -86,9 +104,10 @@ def comment(kernel: Kernel) -> Comment:
     return Comment(f"{kernel.name}: {', '.join(kernel.ops)}{where}")
 
 
-def memory_type(buffer: Buffer, layout: Layout) -> MemRefType[Any]:
+def memory_type(buffer: Buffer, layout: Layout, packed: LaneBlocks | None = None) -> MemRefType[Any]:
     """The memory that holds a buffer. Unsigned integers of odd widths lie zero-extended in their container."""
     shape = [buffer.type.shape[d] for d in layout]
+    shape = packed.shape(shape) if packed is not None else shape
     width = box_bits(buffer.type.dtype)
     return MemRefType(IntegerType(width) if width else level2.signless(buffer.type.dtype), shape)
 
@@ -159,11 +178,11 @@ class Lowering:
         narrow = level2.signless(node.dtype)
         return e.put(arith.TruncIOp(value, narrow)) if box_bits(node.dtype) else value
 
-    def store(self, env: Env, reduced: SSAValue | None = None) -> None:
-        """Compute the body at one output position and store it."""
+    def store(self, env: Env, reduced: SSAValue | None = None, known: Mapping[int, SSAValue] | None = None) -> None:
+        """Compute the body at one output position and store it. `known`: nodes that were computed before, by id."""
         if reduced is not None:
             env = replace(env, reduce=lambda *_: reduced)
-        value = self.e.value(self.kernel.body, env)
+        value = self.e.value(self.kernel.body, env, known)
         dtype = self.kernel.type.dtype
         if box := box_bits(dtype):
             extend = arith.ExtSIOp if dtype == "i1" else arith.ExtUIOp
@@ -173,8 +192,23 @@ class Lowering:
         self.e.store(value, self.memories[self.kernel.output], *self.place(out, where, env))
 
     def place(self, buffer: Buffer, index: Sequence[SSAValue], env: Env) -> Sequence[SSAValue]:
-        """Index of an element in its memory, from its index in the buffer."""
-        return index
+        """Index of an element in its memory, from its index in the buffer, in physical order."""
+        packed = self.nest.packed.get(buffer.name)
+        return index if packed is None else self.in_blocks(packed, *self.split(index[-1], packed.lanes), index[:-1])
+
+    def split(self, index: SSAValue, by: int) -> tuple[SSAValue, SSAValue]:
+        """The block that an index lies in, and its place there."""
+        size = self.e.const(by, "index")
+        return self.e.put(arith.DivUIOp(index, size)), self.e.put(arith.RemUIOp(index, size))
+
+    def in_blocks(
+        self, packed: LaneBlocks, block: SSAValue, lane: SSAValue, outer: Sequence[SSAValue]
+    ) -> Sequence[SSAValue]:
+        if not packed.pairs:
+            return block, *outer, lane
+        pair, which = self.split(outer[-1], 2)
+        two = self.e.put(arith.MuliOp(lane, self.e.const(2, "index")))
+        return block, *outer[:-1], pair, self.e.put(arith.AddiOp(two, which))
 
     def _tiles(self, reduce: Reduce, vector: Iter, iters: Mapping[str, SSAValue]) -> None:
         lanes = min(self.nest.lanes, vector.extent)

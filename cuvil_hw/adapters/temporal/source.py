@@ -18,6 +18,7 @@ from cuvil_hw.render.c.scalar import declared
 NESTS: Lang = replace(
     C99, name="C++", pointer="{const}{type} *{name}", keywords=C99.keywords | CPP_KEYWORDS,
     pipeline="#pragma HLS pipeline II={ii}", hints_first=False,
+    own_f32={},
 )  # fmt: skip
 ENGINE_PORTS = ("weights", "source", "target")
 _BURSTS = "max_read_burst_length=256 max_write_burst_length=256 num_read_outstanding=8 num_write_outstanding=8"

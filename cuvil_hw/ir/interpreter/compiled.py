@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from xdsl.dialects import arith, func, gpu, memref, scf, vector
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, VectorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from cuvil_hw.ir.adders import Adders, from_rows
 from cuvil_hw.ir.annotations import Space, text_of
 from cuvil_hw.ir.interpreter.scalars import expression, number
 from cuvil_hw.ir.interpreter.values import Fault, Values, signed
+from cuvil_hw.ir.lanes import AddPairsOp, RescaleOp, SplatPairOp
 from cuvil_hw.ir.level2 import (
     AddProductsOp,
     CopyOp,
@@ -78,7 +79,7 @@ def compiled(f: func.FuncOp, tables: Mapping[str, Values], clipped: dict[int, in
     waits = any(isinstance(op, WAITS) for op in f.walk())
     writer = _Writer({"clipped": clipped, "Fault": Fault, "tables": tables, "BARRIER": BARRIER})
     writer.names.update(outside=_outside, copy_runs=_copy_runs, load_word=_load_word, dot4=_dot4)
-    writer.names.update(add_products=_add_products)
+    writer.names.update(add_products=_add_products, add_pairs=_add_pairs, fused=_fused, rescale=_rescale)
     writer.function(f, waits)
     text = "\n".join(writer.lines) + "\n"
     made = Compiled(f, text, lambda: None, waits, writer.ops)
@@ -163,6 +164,20 @@ class _Writer:
                 self.line(f"{self.values[op.base]}[{at}:{end}] = {self.values[op.vector]}")
             case vector.BroadcastOp():
                 self.line(f"{self.new(op.vector)} = [{self.values[op.source]}] * {_lanes(op.vector.type)}")
+            case vector.FMAOp():
+                given = [self.values[v] for v in op.operands]
+                self.line(f"{self.new(op.results[0])} = list(map(fused, {', '.join(given)}))")
+            case SplatPairOp():
+                at, end = self._run_of_lanes(op.memref, op.indices, VectorType(IntegerType(16), [2]))
+                half = _lanes(op.output.type) // 2
+                self.line(f"{self.new(op.output)} = {self.values[op.memref]}[{at}:{end}] * {half}")
+            case AddPairsOp():
+                args = [self.values[v] for v in op.operands]
+                self.line(f"{self.new(op.output)} = add_pairs({', '.join(args)})")
+            case RescaleOp():
+                limits = (op.offset, op.shift, op.zero, op.low, op.high, op.even)
+                args = [*(self.values[v] for v in op.operands), *(str(n.value.data) for n in limits)]
+                self.line(f"{self.new(op.output)} = rescale({', '.join(args)})")
             case gpu.BarrierOp():
                 self.line("yield BARRIER")
             case ShuffleXorOp():
@@ -364,3 +379,22 @@ def _load_word(memory: Values, at: int) -> int:
 
 def _dot4(a: int, b: int, accumulator: int) -> int:
     return signed(accumulator + sum(signed(a >> n, 8) * signed(b >> n, 8) for n in (0, 8, 16, 24)), 32)
+
+
+def _add_pairs(a: Values, b: Values, sums: Values) -> Values:
+    return [signed(s + a[2 * n] * b[2 * n] + a[2 * n + 1] * b[2 * n + 1], 32) for n, s in enumerate(sums)]
+
+
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """a · b + c, the product unrounded for f32: it fits f64."""
+    return type(c)(a.astype("f8") * b.astype("f8") + c.astype("f8"))
+
+
+def _rescale(values: Values, by: Values, offset: int, shift: int, zero: int, low: int, high: int, even: int) -> Values:
+    made = []
+    for v, m in zip(values, by, strict=True):
+        total = v * m + offset + ((v * m >> shift) & even)
+        if signed(total, 64) != total:
+            raise Fault(f"{v} times {m} and {offset} is {total}, which 64 bits don't hold")
+        made.append(min(max(signed(total >> shift, 32) + zero, low), high))
+    return made

@@ -83,7 +83,7 @@ class Expressions:
         kind = value_type(type, self.lang)
         if (kind.kind == "arbitrary" and then.type != other.type) or kind == CType("float", 16):
             then, other = self.as_type(then, type), self.as_type(other, type)
-        elif not isinstance(type, AnyFloat) and kind.kind != "arbitrary":
+        elif not isinstance(type, AnyFloat | VectorType) and kind.kind != "arbitrary":
             then, other = self._wide(then, other, type)
         text = f"{at(cond, CHOICE + 1)} ? {at(then, CHOICE + 1)} : {at(other, CHOICE)}"
         kind = then.type if then.type == other.type else self._promoted(then.type, other.type)
@@ -400,7 +400,7 @@ class Expressions:
 
     def _function(self, name: str, args: Sequence[Code], type: Attribute) -> Code:
         args, bits = self._float_operands(args, type)
-        called = self.lang.math_f32.format(name=name) if bits == 32 else name
+        called = self.lang.twin(name, self.helpers) if bits == 32 else name
         exact = bits == value_type(type, self.lang).bits
         return Code(f"{called}({', '.join(a.text for a in args)})", PRIMARY, CType("float", bits), exact)
 

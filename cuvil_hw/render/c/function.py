@@ -18,6 +18,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir import annotations as notes
+from cuvil_hw.ir.lanes import SplatPairOp
 from cuvil_hw.ir.level2 import (
     AddProductsOp,
     AxisReadOp,
@@ -49,6 +50,7 @@ from cuvil_hw.render.c.scalar import (
     width,
 )  # fmt: skip
 from cuvil_hw.render.c.values import NamedMemory
+from cuvil_hw.render.c.vectors import splat_pair
 
 
 @dataclass
@@ -168,6 +170,12 @@ class Function(MemoryTexts):
                 inner = frozenset().union(*(self.peek(i).reads for i in op.indices)) if op.indices else frozenset()
                 text = self._lanes_at(op.result.type, op.base, op.indices, constant=True)
                 self.place(op, Code(text, UNARY, value_type(op.result.type, self.lang), reads=inner | {memory.name}))
+            case SplatPairOp():
+                memory = self.memories[op.memref]
+                inner = frozenset().union(*(self.peek(i).reads for i in op.indices))
+                first = self.element(op.memref, list(op.indices))
+                text = splat_pair(op.output.type, first, self.lang, self.expressions.helpers)
+                self.place(op, Code(text, UNARY, value_type(op.output.type, self.lang), reads=inner | {memory.name}))
             case vector.StoreOp():
                 value = self.use(op.vector)
                 target = self._lanes_at(op.vector.type, op.base, op.indices, constant=False)
@@ -219,7 +227,12 @@ class Function(MemoryTexts):
             case memref.DeallocOp():
                 pass
             case _:
-                self.place(op, self.expressions.op(op, [self.use(v) for v in op.operands]))
+                code = self.expressions.op(op, [self.use(v) for v in op.operands])
+                if (carried := self.carried(op)) is None:
+                    self.place(op, code)
+                else:
+                    self.assign(carried, code, op.results[0])
+                    self.codes[op.results[0]] = Code(carried, PRIMARY, code.type)
 
     def _store(self, op: memref.StoreOp) -> None:
         memory = self.memories[op.memref]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cuvil_hw import dtypes
 from cuvil_hw.expr.scalar import SCALARS
+from cuvil_hw.render.c.functions import OWN_F32
 
 _C_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
@@ -59,7 +60,8 @@ class Lang:
             types.
         cast: {type}, {x}. `cast_calls`: it is written like a call, so its operand needs no parentheses of its own.
         bitcast: the bits of {x} as {type}; "" where a union does it.
-        math: names of functions; `math_f32` ({name}): how their float twin is called.
+        math: names of functions; `math_f32` ({name}): how their float twin is called; `own_f32`: twins that are
+            helpers (functions.py), by the name of the function for double.
         wide_suffix: of 64-bit literals.
         product: statements that compute {x} into a new {name} of {type}, by value of `cuvil.multiplier`.
         product_pair: statement that multiplies {low} and {high} by {shared} ({a}, {b} bits of the factors, {s} of a
@@ -172,6 +174,14 @@ class Lang:
     wide_suffix: str = "LL"
     bitcast: str = ""
     vectors: str = ""
+    own_f32: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def twin(self, name: str, helpers: dict[str, str]) -> str:
+        """How the float twin of a function for double is called; one of our own is among `helpers` from now on."""
+        if (own := self.own_f32.get(name)) is None:
+            return self.math_f32.format(name=name)
+        helpers.update(own)
+        return list(own)[-1]
 
 
 C99 = Lang(
@@ -193,6 +203,7 @@ C99 = Lang(
     ),
     unroll="#pragma GCC unroll 16",
     hints_first=True,
+    own_f32=OWN_F32,
 )
 
 _MULTIPLY = "const {type} {name} = {x};\n#pragma HLS bind_op variable={name} op=mul impl="

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import IndexType
+from xdsl.dialects import func, memref, scf
+from xdsl.dialects.builtin import IndexType, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.ir.annotations import Name, text_of
@@ -87,6 +87,19 @@ class ValueTexts:
         kind = declared(value.type, self.lang)
         self.line(f"const {kind} {name} = {code.text};")
         self.codes[value] = Code(name, PRIMARY, value_type(value.type, self.lang))
+
+    def carried(self, op: Operation) -> str | None:
+        """The variable that a vector is for the next step of the loop, where nothing but `op` reads its old value: it
+        is assigned at once, so that compilers, which keep the order of such statements, need few registers for what it
+        is made of."""
+        uses = list(op.results[0].uses)
+        if len(uses) != 1 or not isinstance(op.results[0].type, VectorType):
+            return None
+        end, loop = uses[0].operation, op.parent_op()
+        if not isinstance(end, scf.YieldOp) or not isinstance(loop, scf.ForOp) or end.parent_op() is not loop:
+            return None
+        old = loop.body.block.args[1 + uses[0].index]
+        return self.variables.get(old) if all(use.operation is op for use in old.uses) else None
 
     def _hint(self, value: SSAValue) -> str:
         op = value.owner

@@ -22,6 +22,7 @@ _CALLS: Mapping[str, str] = {"gpu.block_id": "(int)taskId", "gpu.grid_dim": "(in
 BANG: Lang = replace(
     C99,
     vectors="",
+    own_f32={},
     unroll="",
     hints_first=False,
     name="BANG C",

@@ -61,6 +61,7 @@ _CALLS: Mapping[str, str] = {
 CUDA: Lang = replace(
     C99,
     vectors="",
+    own_f32={},
     unroll="",
     hints_first=False,
     name="CUDA C++",
