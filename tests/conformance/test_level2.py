@@ -68,7 +68,7 @@ def keeping_modules(target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[li
 
     def kept(self: Any, design: Any, profile: Any) -> Any:
         module = lower(self, design, profile)
-        found.append(Interpreted(design.graph, module))
+        found.append(Interpreted(design.graph, module, profile))
         return module
 
     with monkeypatch.context() as patch:

@@ -45,7 +45,7 @@ def lowered(program: Program, target: str, seed: int, simulate: bool) -> Iterato
     picked = tuple((k.name, draw.choice(k.candidates)) for k in proposals.kernels)
     design = api.plan_memory(graph, Choice(picked, 0.0, 0.0, {}, ""), proposals, adapter, profile)
     module = adapter.lower(design, profile)
-    interpreted = Interpreted(graph, module)
+    interpreted = Interpreted(graph, module, profile)
     if not simulate:
         yield interpreted, None
         return

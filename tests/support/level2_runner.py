@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.layout import place
+from cuvil_hw.adapters.cpu.record import Constant
 from cuvil_hw.adapters.streaming.analysis.order import stream_orders
 from cuvil_hw.contract.loops import expanded
 from cuvil_hw.ir import level2
@@ -19,6 +20,7 @@ from cuvil_hw.ir.interpreter.machine import Machine
 from cuvil_hw.ir.interpreter.values import Array, Memory, Wire
 from cuvil_hw.ir.legal import functions, legal
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+from cuvil_hw.target.profile import Profile, load_profile
 
 BLOCKS = 3  # of a grid, fewer than kernels have work for, and no divisor of it
 
@@ -26,12 +28,13 @@ BLOCKS = 3  # of a grid, fewer than kernels have work for, and no divisor of it
 class Interpreted:
     """A lowered graph that runs batches (N, *shape), as cuvil_hw.contract.device.Loaded."""
 
-    def __init__(self, graph: KernelGraph, module: ModuleOp) -> None:
+    def __init__(self, graph: KernelGraph, module: ModuleOp, profile: Profile | None = None) -> None:
+        """`profile`: the cpu target's that the module was lowered for, which decides how constants lie."""
         legal(module)
         self.graph, self.module = graph, module
         self.machine = Machine(module, graph.constants)
         permuted = any(noted(f, Kernels) is not None for f in functions(module))
-        self._layouts = place(graph).layouts if permuted else {}
+        self._placed = place(graph, profile or load_profile("cpu")) if permuted else None
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], float]:
         tops = [f for f in functions(self.module) if text_of(f, Role) == "dataflow"]
@@ -128,8 +131,12 @@ class Interpreted:
             return Memory.of(given[buffer.name], kind)
         if buffer.role == "const":
             array = self.graph.constant(buffer.name).reshape(buffer.type.shape)
-            layout = self._layouts.get(buffer.name, tuple(range(array.ndim)))
-            return Memory.of(array.transpose(layout), kind)
+            if self._placed is None:
+                return Memory.of(array, kind)
+            layout, packed = self._placed.layouts.get(buffer.name), self._placed.packed.get(buffer.name)
+            lanes, pairs = (packed.lanes, packed.pairs) if packed is not None else (0, False)
+            lies = Constant(buffer.digest, layout or tuple(range(array.ndim)), 0, lanes, pairs)
+            return Memory.of(lies.arranged(array), kind)
         return Memory.empty(kind, samples)
 
 
