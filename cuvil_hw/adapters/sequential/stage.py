@@ -27,7 +27,7 @@ class OperandStage:
     Attributes:
         order: physical order of the dimensions in the copy.
         dtype: of its elements. `zero`: what is subtracted from them.
-        even: the innermost extent is rounded up to an even one.
+        even: the iterator that runs by twos, so that its extent is rounded up to an even one; "" for none.
     """
 
     load: Load
@@ -35,7 +35,7 @@ class OperandStage:
     order: Layout
     dtype: str
     zero: int = 0
-    even: bool = False
+    even: str = ""
 
     def sizes(self, extents: Mapping[str, int]) -> list[tuple[int, int]]:
         """First coordinate, beside what outer iterators add, and extent of each dimension of the operand; `extents` of
@@ -47,12 +47,10 @@ class OperandStage:
             for it, k in terms.items():
                 if it in self.inside:
                     assert isinstance(it, Iter)
-                    span = k * (extents.get(it.name, it.extent) - 1)
+                    extent = extents.get(it.name, it.extent)
+                    span = k * (extent - 1 + (it.name == self.even) * (extent % 2))
                     low, high = low + min(span, 0), high + max(span, 0)
             found.append((low, high - low + 1))
-        if self.even:
-            last = self.order[-1]
-            found[last] = (found[last][0], found[last][1] + found[last][1] % 2)
         return found
 
     def elements(self, extents: Mapping[str, int]) -> int:
@@ -147,7 +145,7 @@ def stage_of(product: Product, factor: Factor, inside: Sequence[Iter], shape: Se
     if factor.bytes is None:
         return OperandStage(load, tuple(inside), order, load.dtype)
     even = load.index[along[0]] == inner or affine(load.index[along[0]])[0].get(inner) == 1
-    return OperandStage(load, tuple(inside), order, "i16", factor.bytes.zero, True) if even else None
+    return OperandStage(load, tuple(inside), order, "i16", factor.bytes.zero, inner.name) if even else None
 
 
 def _about(guard: Expr, load: Load, shape: Sequence[int]) -> bool:

@@ -172,8 +172,9 @@ def test_what_is_no_arithmetic_on_neighbours_has_plain_loops(make: Any) -> None:
         ((2, 4, 6, 11), (21, 4, 1, 1), 1, (0, 0, 0, 0)),
         ((1, 5, 11, 14), (9, 5, 3, 3), 2, (0, 0, 1, 1)),
         ((1, 128, 30, 70), (8, 128, 3, 3), 1, (1, 1, 1, 1)),
+        ((1, 1, 8, 8), (8, 1, 3, 3), 1, (1, 1, 1, 1)),
     ],
-    ids=["padded", "of a batch", "strided", "bands"],
+    ids=["padded", "of a batch", "strided", "bands", "one channel"],
 )
 def test_bytes_are_added_up_by_pairs(x_type: str, x: Any, w: Any, stride: int, pads: Any) -> None:
     draw = np.random.default_rng(5)
