@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cuvil_hw import dtypes
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Lookup, Reduce
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce
 from cuvil_hw.expr.traverse import walk
 
 
@@ -33,9 +33,10 @@ class Rescaled:
 def rescaled(body: Expr, lane: Iter) -> Rescaled | None:
     """The requantization of the body's sum; None where there is none, or its numbers don't fit the op (of 32 bits but
     the offset). The products fit 64 bits, as they do in the body."""
+    inside = {id(n) for x in walk(body) if isinstance(x, Lookup | Load) for i in x.children() for n in walk(i)}
     for node in walk(body):
         if isinstance(node, Apply) and node.op == "saturate" and (found := _match(node, lane)) is not None:
-            return found
+            return found if id(node) not in inside else None  # a table's index is computed apart
     return None
 
 
