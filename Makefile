@@ -14,7 +14,7 @@ BOARD_PYTHON ?= $(shell sh tools/board_python.sh || echo $(PYTHON))
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: demo-ecp5 docs site coverage conformance help venv demo test suite board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
+.PHONY: demo-ecp5 bench-cost docs site coverage conformance help venv demo test suite board lint types golden docs-ops docs-torch docs-targets bench replay same-bits qdq-fuzz float-models compilers fuzz captured architectures size clean
 
 help:      ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## */\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -76,6 +76,10 @@ docs-targets: $(VENV)/.dev ## rewrite docs/targets.md from a run of small networ
 
 bench: $(VENV)/.dev ## run the benchmarks against peers; each prints ratios, benchmarks/history.jsonl keeps them
 	$(BIN)/python tools/bench.py $(ARGS)
+
+bench-cost: $(VENV)/.dev ## the FPGA cost model against counts by Yosys and reports of others, on rows that nothing was fitted to
+	$(BIN)/python benchmarks/cost_designs.py
+	$(BIN)/python benchmarks/cost_model.py
 
 captured: $(VENV)/.dev ## change what 500 random functions read from outside; none may be stale (ARGS='--seeds 50')
 	$(BIN)/python -m tests.support.captured_random $(ARGS)
