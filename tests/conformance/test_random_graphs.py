@@ -1,8 +1,9 @@
-"""Random integer graphs: the meaning in NumPy, this processor and the Zynq simulator give the same bits.
+"""Random integer graphs: the meaning in NumPy, this processor, the Zynq simulator and its SystemVerilog give the same
+bits.
 
 Every op that takes integers, all widths, odd shapes, values at the ends of their ranges, values that several ops read
 or none, several outputs, outputs that are inputs, foldings drawn at random. A quarter of the seeds runs on each
-target, all 1,400 with `make conformance`; see graph_check.py for how to try more.
+target, one in seventy as SystemVerilog, all 1,400 with `make conformance`; see graph_check.py for how to try more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
 
 GRAPHS, TOGETHER = 1400, 40
 STARTS = range(0, GRAPHS, TOGETHER)
+RTL_TOGETHER, RTL_PARTS = 10, 70
 # Mnemonics of ops on integers that random graphs must meet.
 MET = frozenset(
     """
@@ -44,6 +46,17 @@ def test_integer_graphs_give_the_bits_of_their_meaning(start: int, target: str) 
     print(f"seeds {start} to {start + TOGETHER - 1}")
     failed = failures(range(start, start + TOGETHER), INTEGERS, target)
     assert not failed, report(failed, "integers", target)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("verilator", "make")
+@pytest.mark.share(start=RTL_PARTS)
+@pytest.mark.parametrize("start", range(0, GRAPHS, RTL_TOGETHER))
+def test_integer_graphs_give_the_bits_of_their_meaning_as_systemverilog(start: int) -> None:
+    """Fewer at once: Verilator and g++ take longer over a design than it runs."""
+    print(f"seeds {start} to {start + RTL_TOGETHER - 1}")
+    failed = failures(range(start, start + RTL_TOGETHER), INTEGERS, "rtl")
+    assert not failed, report(failed, "integers", "rtl")
 
 
 def test_the_generator_meets_every_op_on_integers() -> None:

@@ -16,11 +16,10 @@ from cuvil_hw.adapters.streaming.lowering.ports import memory_ports
 from cuvil_hw.adapters.streaming.project.project import project_name
 from cuvil_hw.adapters.streaming.project.rtl import rtl_files
 from cuvil_hw.contract.build import BuildPlan
-from cuvil_hw.ir.annotations import Name, text_of
-from cuvil_hw.ir.level2 import StreamOp
 from cuvil_hw.schedule.design import Design
 from cuvil_hw.schedule.kernel import KernelGraph
 from cuvil_hw.schedule.resources import Rule
+from cuvil_hw.schedule.timing import DesignTiming
 from cuvil_hw.target.profile import Profile
 
 if TYPE_CHECKING:
@@ -50,20 +49,16 @@ class AgilexAdapter(Streaming):
         return memory_ports(super().lower(design, profile))
 
     def plan(self, module: ModuleOp, design: Design, profile: Profile, golden: Golden) -> BuildPlan:
-        plan, streams = project(module, design.graph, profile, golden), self._streams(module, design, profile)
+        plan, (streams, _) = project(module, design.graph, profile, golden), self._streams(design, profile)
         name, delays = project_name(design.graph), self.delays(profile)
         rtl = rtl_files(streams, design.graph.constants, name, MEMORY_BITS, delays, required=False)
         return replace(plan, files={**plan.files, **rtl})
 
     def worst_cases(self, module: ModuleOp, design: Design, profile: Profile) -> Mapping[str, int]:
-        return super().worst_cases(self._streams(module, design, profile), design, profile)
+        streams, timing = self._streams(design, profile)
+        return super().worst_cases(streams, replace(design, timing=timing), profile)
 
-    def _streams(self, module: ModuleOp, design: Design, profile: Profile) -> ModuleOp:
-        """The design with ports that are streams, as hardware has them, and the FIFOs of `module`."""
+    def _streams(self, design: Design, profile: Profile) -> tuple[ModuleOp, DesignTiming]:
+        """The design with ports that are streams, as its SystemVerilog has them: narrower than memories, so slower."""
         streams = super().lower(design, profile)
-        sized = {text_of(op, Name): op for op in module.walk() if isinstance(op, StreamOp)}
-        for op in streams.walk():
-            if isinstance(op, StreamOp):
-                op.properties["depth"] = sized[text_of(op, Name)].depth
-                op.attributes.update(sized[text_of(op, Name)].attributes)
-        return streams
+        return streams, super().timing(streams, design, profile)
