@@ -16,12 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuvil_hw import data
 from cuvil_hw.contract import programs
 from cuvil_hw.contract.build import write_files
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound, pip_install
 
 # Products that a design wants in logic become adders before Yosys gives what multiplies to multiplier blocks.
-PRODUCTS_IN_LOGIC = "proc; alumacc t:$mul a:use_dsp=no %i; maccmap t:$macc"
+PRODUCTS = "products.v"
+_MARKED = "t:$mul a:use_dsp=no %i"
+PRODUCTS_IN_LOGIC = f"proc; wreduce {_MARKED}; techmap -map {PRODUCTS} {_MARKED}; alumacc {_MARKED}; maccmap t:$macc"
 _PURPOSE = "synthesise a design's SystemVerilog"
 _REMEDY = f"install it (Debian: apt-get install yosys; or {pip_install('ecp5')})"
 PROGRAMS = ("yosys", f"{programs.WHEELS}yosys")  # native, else the one of the Python package
@@ -64,7 +67,7 @@ def synthesise(files: Mapping[str, bytes], top: str, flow: Flow, progress: Progr
     read = f"read_verilog -sv -defer {sources}; hierarchy -check -top {top}"
     with tempfile.TemporaryDirectory(prefix="cuvil-synth-") as folder:
         place = Path(folder)
-        write_files(place, files)
+        write_files(place, {**files, PRODUCTS: (data.folder("rtl") / "synthesis" / PRODUCTS).read_bytes()})
         _run(program, f"{read}; json -o top.json {top}", place, lambda *_: None)
         cells = json.loads((place / "top.json").read_text(encoding="utf-8"))["modules"][top]["cells"]
         kinds = {name: str(cell["type"]) for name, cell in cells.items()}
