@@ -42,6 +42,10 @@ def compiled(factor: float = 1.0, precision: str = "int8", norm: bool = False) -
     return compile_on((factor * X).astype(np.float32), precision, norm)
 
 
+def warnings(program: cuvil.Executable) -> list[str]:
+    return [note for note in program.report["notes"] if note.startswith("warning")]
+
+
 def wanted(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     with torch.no_grad():
         return np.asarray(network().double()(torch.from_numpy(x).double()).numpy())
@@ -57,14 +61,15 @@ def test_the_reports_noise_is_that_of_the_device_against_pytorch() -> None:
     assert output["same_largest"] == (program(X).argmax(1) == wanted(X).argmax(1)).mean()
     assert [e["op"] for e in found["layers"]] == ["input", "max_pool", "relu"]
     assert all(e["sqnr_db"] > 30 for e in found["layers"])
-    assert program.report["notes"] == []
+    assert warnings(program) == []
     for shown in (program.report.text(), program.report.html()):
         assert f"{output['sqnr_db']:.1f} dB" in shown
 
 
 def test_too_few_bits_are_a_warning_with_figures_and_layers() -> None:
-    report = compiled(precision="int2").report
-    (note,) = report["notes"]
+    program = compiled(precision="int2")
+    report = program.report
+    (note,) = warnings(program)
     decibels = report["quantization"]["outputs"][0]["sqnr_db"]
     assert decibels == pytest.approx(sqnr(wanted(X), compiled(precision="int2")(X)), abs=0.05)
     assert decibels < 20
@@ -76,10 +81,9 @@ def test_too_few_bits_are_a_warning_with_figures_and_layers() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("factor", [255.0, 0.01])
 def test_data_of_another_scale_is_a_warning(factor: float, norm: bool) -> None:
-    notes = compiled(factor, norm=norm).report["notes"]
-    assert len(notes) == 1
-    assert "another scale than the training data" in notes[0]
-    assert compiled(norm=norm).report["notes"] == []
+    (note,) = warnings(compiled(factor, norm=norm))
+    assert "another scale than the training data" in note
+    assert warnings(compiled(norm=norm)) == []
 
 
 @pytest.mark.parametrize("data", [0 * X, 0 * X + 3])
@@ -103,10 +107,9 @@ def test_a_layer_that_calibration_never_woke_is_named() -> None:
     module = network()
     with torch.no_grad():
         module[4].bias.fill_(-100.0)
-    notes = cuvil.compile(module, "cpu", torch.zeros(1, 1, 8, 8), X, "int8").report["notes"]
-    assert len(notes) == 1
-    assert "always 0 in calibration" in notes[0]
-    assert "relu" in notes[0]
+    (note,) = warnings(cuvil.compile(module, "cpu", torch.zeros(1, 1, 8, 8), X, "int8"))
+    assert "always 0 in calibration" in note
+    assert "relu" in note
 
 
 def test_evaluate_counts_what_labels_and_floats_say(tmp_path: Any) -> None:
