@@ -1,7 +1,8 @@
 """The instruction sets of a family that one library holds code for, and how it chooses among them when it first runs.
 
-The same C is compiled for each. No option lets a compiler change a result (runtime/compilers.py), so all give the same
-bits. What is read is the processor itself, not the system: a library needs no function of libc for it.
+The same C is compiled for each. Integers have the same bits from all; floats differ where a processor rounds a product
+and its sum once (render/c/lanes.py). What is read is the processor itself, not the
+system: a library needs no function of libc for it.
 """
 
 from __future__ import annotations

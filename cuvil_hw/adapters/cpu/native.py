@@ -55,6 +55,7 @@ def plan(
             [
                 "// Compile with -std=c99 -ffp-contract=off -fwrapv: without these, results may differ.",
                 '#pragma GCC diagnostic ignored "-Wpsabi"',
+                '#pragma GCC diagnostic ignored "-Wparentheses"',
                 *(f"#define {old} {new}" for old, new in _renamed(name, 0).items()),
                 generated.decode(),
                 source(native, places, _array(f"{name}_data", blob), levels, probe(record.machine, levels)),
