@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import sysconfig
+import sys
 
 WHEELS = "yowasp-"  # begins the names of programs that come as Python packages of WebAssembly
 
 
 def search_path() -> str:
-    """PATH, then this Python's folder of scripts."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), sysconfig.get_path("scripts")])
+    """PATH, then the folder of this Python, into which an environment's packages put their programs."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
 
 
 def find(program: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,8 @@ def test_a_program_of_a_wheel_runs_without_path(tmp_path: Path, monkeypatch: pyt
     tool.chmod(0o700)
     plan = BuildPlan({}, (Command((tool.name,), "test", "get it"),), ("made",))
     assert plan.missing_tool() is not None
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(scripts))
+    python = scripts / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
     assert programs.find(tool.name) == str(tool)
     assert plan.missing_tool() is None
     assert plan.execute(tmp_path) == {"made": b"1"}

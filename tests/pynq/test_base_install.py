@@ -26,14 +26,18 @@ BF16_RTOL = 2**-7  # one step: the same f32 function, rounded once, may fall to 
 # Any import that neither the base install nor the standard library offers raises.
 ONLY_BASE = """
 import sys
+from importlib.machinery import PathFinder
+
+BASE = {*sys.stdlib_module_names, "cuvil", "cuvil_hw", "numpy", "yaml", "_yaml"}
 
 class OnlyBase:
-    def find_spec(self, name, path=None, target=None):
+    @staticmethod
+    def find_spec(name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in {"cuvil", "cuvil_hw", "numpy", "yaml", "_yaml"}:
-            raise ImportError(f"{name} is not in the base install")
+        # Where Python was built is a module of its own, named after the machine.
+        return PathFinder.find_spec(name, path, target) if top in BASE or top.startswith("_sysconfigdata") else None
 
-sys.meta_path.insert(0, OnlyBase())
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder.__module__ == "_frozen_importlib"] + [OnlyBase]
 """
 
 
