@@ -17,9 +17,13 @@ from cuvil_hw.compile import numbers
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
 from cuvil_hw.target.profile import load_profile
+from tests.support.onnx_oracle import saturates
 from tests.support.ort_models import NETWORKS, Arrays, dynamics, exported, quantized, results, statics
 
-pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc")]
+pytestmark = [
+    pytest.mark.needs("cc"),
+    pytest.mark.skipif(saturates(), reason="ONNX Runtime's 8-bit products saturate on this processor"),
+]
 
 
 @pytest.fixture(scope="module")

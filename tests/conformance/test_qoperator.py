@@ -20,7 +20,7 @@ from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.ir.program import evaluate
 from cuvil_hw.passes.pipeline import run_pipeline
 from tests.support import fpga_runner
-from tests.support.onnx_oracle import runtime
+from tests.support.onnx_oracle import runtime, saturates
 from tests.support.qdq_oracle import Array, Integers, Oracle, convolve
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("cc", "g++")]
@@ -170,6 +170,8 @@ def test_random_nodes_have_the_bits_of_integer_arithmetic(make: Callable[[np.ran
         for case, got in zip(cases, results, strict=True):
             assert got.dtype == case.want.dtype
             np.testing.assert_array_equal(got, case.want, err_msg=f"{target}: {case.node.output[0]}")
+    if saturates():  # what this test computes itself is all there is to compare with on such a processor
+        return
     for case, theirs in zip(cases, runtime(model, inputs), strict=True):  # which rounds through floats
         assert np.abs(case.want.astype(np.int64) - theirs).max() <= (0 if make in (conv_integer, matmul_integer) else 1)
 

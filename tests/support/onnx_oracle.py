@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,12 @@ def check(op: str, *inputs: Any, opset: int = 17, const: Sequence[int] = (), out
 
 def mnemonics(program: Program) -> list[str]:
     return [o.spec.mnemonic for o in program.ops() if isinstance(o, TensorOp)]
+
+
+@lru_cache(maxsize=1)
+def saturates() -> bool:
+    """Whether ONNX Runtime's products of u8 and i8 saturate at 16 bits, as they do on processors with AVX2 but without
+    VNNI; session.x64quantprecision avoids that only together with graph optimizations, which round elsewhere."""
+    a, b = np.full((4, 64), 255, np.uint8), np.full((64, 4), 127, np.int8)
+    model = node_model("MatMulInteger", [a, b], {}, 13, {1})
+    return bool((runtime(model, {"x0": a})[0] != 255 * 127 * 64).any())
