@@ -305,7 +305,6 @@ def test_opt_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["compile"], "Missing argument 'model'."),
-        (["compile", "m.onnx"], "Missing option '--target' / '-t'."),
         (["compile", "m", "-tcpu", "--constant", "sr=fast"], "--constant is 'sr=fast', expected name=number, name=1,"),
         (["compile", "m", "-tcpu", "--shape", "1,2"], "--shape is '1,2', expected name=extents such as input=1,"),
         (["targets", "nope"], "No such command 'nope'."),
