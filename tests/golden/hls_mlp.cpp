@@ -1,4 +1,4 @@
-// Record 82a4222264bf269543e9957d62ff202e5116d8e27ee0da03ddf97186f5ce9847
+// Record da47cd6ba85dd2bbcc5eee50f266a8d235066c02bb5219fbb05579a09b2750e6
 #include "mlp_int8_top.h"
 #include "tables.h"
 
