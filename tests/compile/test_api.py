@@ -262,7 +262,7 @@ class Unpriced(LoopNest):
 
 class Picky(CpuAdapter):
     def offer(self, graph: Any, profile: Any) -> Offer:
-        return Offer([[Unpriced(k, "", 1, {})] for k in graph.kernels])
+        return Offer([[Unpriced(k, "", 1, {}, {})] for k in graph.kernels])
 
 
 class Lazy(CpuAdapter):

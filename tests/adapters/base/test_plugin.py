@@ -214,7 +214,7 @@ class Adapter(CpuAdapter):
         return fault("refuses")
 
     def offer(self, graph, profile):
-        return fault("offer") or Offer([[Form(k, "", 1, {})] for k in graph.kernels])
+        return fault("offer") or Offer([[Form(k, "", 1, {}, {})] for k in graph.kernels])
 
     def plan(self, *args):
         return fault("plan") or super().plan(*args)
@@ -281,7 +281,7 @@ def fault(where):
 
 
 def test_a_fault_of_a_built_in_target_is_ours(monkeypatch: pytest.MonkeyPatch, network: tuple[Any, Any]) -> None:
-    monkeypatch.setattr("cuvil_hw.adapters.cpu.adapter.place", lambda graph: 1 // 0)
+    monkeypatch.setattr("cuvil_hw.adapters.cpu.adapter.place", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         cuvil.compile(network[0], "cpu", example_inputs=network[1][:1])
 
