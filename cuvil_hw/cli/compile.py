@@ -184,14 +184,17 @@ class Attested:
         """Write the documents about the artifact; their paths by what they are. Raises CuvilError."""
         from cuvil_hw.entry import provenance as about
 
-        written = {}
+        written: dict[str, str] = {}
+        if not (self.provenance or self.sbom):
+            return written
+        data = artifact.read_bytes()
         if self.provenance is not None:
             given = {"builder": self.builder} if self.builder is not None else {}
-            made = about.statement(self.lock, artifact.name, artifact.read_bytes(), started=self.started, **given)
+            made = about.statement(self.lock, artifact.name, data, started=self.started, **given)
             write_bytes(self.provenance, canonical.dump(made))
             written["provenance"] = str(self.provenance)
         if self.sbom is not None:
-            made = about.bill_of_materials(self.lock, artifact.name, artifact.read_bytes())
+            made = about.bill_of_materials(self.lock, artifact.name, data)
             write_bytes(self.sbom, canonical.dump(made))
             written["sbom"] = str(self.sbom)
         return written

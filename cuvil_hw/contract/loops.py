@@ -94,21 +94,32 @@ def expanded(loops: Sequence[StepLoop], kernels: int, most: int = 0) -> Iterator
     yield from _expanded(loops, 0, kernels, {}, most)
 
 
-def _expanded(
-    loops: Sequence[StepLoop], at: int, stop: int, known: Mapping[str, Place], most: int
-) -> Iterator[tuple[int, Mapping[str, Place]]]:
+def outermost(
+    loops: Sequence[StepLoop], at: int, stop: int
+) -> Iterator[tuple[int, StepLoop | None, Sequence[StepLoop]]]:
+    """Kernels number `at` to `stop` - 1, in order: the number of one in no loop, or that of the first in a loop, the
+    loop, and those that may lie within it."""
     while at < stop:
         number = next((n for n, loop in enumerate(loops) if loop.first == at and loop.last < stop), None)
         if number is None:
-            yield at, known
+            yield at, None, ()
             at += 1
+        else:
+            yield at, loops[number], loops[number + 1 :]
+            at = loops[number].last + 1
+
+
+def _expanded(
+    loops: Sequence[StepLoop], at: int, stop: int, known: Mapping[str, Place], most: int
+) -> Iterator[tuple[int, Mapping[str, Place]]]:
+    for number, loop, inner in outermost(loops, at, stop):
+        if loop is None:
+            yield number, known
             continue
-        loop, inner = loops[number], loops[number + 1 :]
         for step in range(loop.steps):
             if not most or step < most - 1 or step == loop.steps - 1:
                 here = {view: _inside(place, known) for view, place in loop.places(step).items()}
-                yield from _expanded(inner, at, loop.last + 1, {**known, **here}, most)
-        at = loop.last + 1
+                yield from _expanded(inner, number, loop.last + 1, {**known, **here}, most)
 
 
 def _inside(place: Place, known: Mapping[str, Place]) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -16,9 +17,17 @@ Path = tuple[level1.TensorOp, ...]  # the loop_begin of each loop around somethi
 NOWHERE: Path = ()
 
 
+def begins(operation: object) -> TypeGuard[level1.TensorOp]:
+    return isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopBegin)
+
+
+def ends(operation: object) -> TypeGuard[level1.TensorOp]:
+    return isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopEnd)
+
+
 def is_edge(operation: Operation | None) -> bool:
     """Whether it begins or ends a loop."""
-    return isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopBegin | LoopEnd)
+    return begins(operation) or ends(operation)
 
 
 def has_loops(block: Block) -> bool:
@@ -86,7 +95,7 @@ def paths(block: Block) -> dict[Operation, Path]:
             if longer[: len(shorter)] != shorter or any(b in ended for b in path):
                 raise _broken(operation, "reads values of a loop outside of it")
             around = longer
-        if isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopEnd):
+        if ends(operation):
             begin = operation.operands[0].owner
             if not around or around[-1] is not begin or operation.operands[0] is not around[-1].results[0]:
                 raise _broken(operation, "ends no loop, or not the innermost one")
@@ -95,7 +104,7 @@ def paths(block: Block) -> dict[Operation, Path]:
             around = around[:-1]
         found[operation] = around
         inside = around
-        if isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopBegin):
+        if begins(operation):
             inside = (*around, operation)
         if inside:
             within.update(dict.fromkeys(operation.results, inside))
@@ -107,8 +116,7 @@ def check(block: Block) -> None:
     around, end = paths(block) if has_loops(block) else {}, block.last_op
     for value in end.operands if end is not None and around else ():
         inside = around.get(value.owner) if isinstance(value.owner, Operation) else NOWHERE
-        begins = isinstance(value.owner, level1.TensorOp) and issubclass(value.owner.spec, LoopBegin)
-        if inside or begins:
+        if inside or begins(value.owner):
             assert end is not None
             raise _broken(end, "reads values of a loop outside of it")
 
@@ -132,9 +140,9 @@ def arranged(block: Block) -> tuple[Operation | LevelLoop, ...]:
         return tuple(block.ops)
     lists: dict[Path, list[Operation | LevelLoop]] = {NOWHERE: []}
     for operation, path in paths(block).items():
-        if isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopBegin):
+        if begins(operation):
             lists[(*path, operation)] = []
-        elif isinstance(operation, level1.TensorOp) and issubclass(operation.spec, LoopEnd):
+        elif ends(operation):
             begin = operation.operands[0].owner
             assert isinstance(begin, level1.TensorOp)
             lists[path].append(LevelLoop(begin, operation, tuple(lists.pop((*path, begin)))))

@@ -10,7 +10,6 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.contract.loops import Carried, Sliced, StepLoop
-from cuvil_hw.dtypes import to_numpy
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.expr.nodes import Expr, Iter, Load, Reduce, Tensor, Whole, const, index, parallel, placeholder
 from cuvil_hw.expr.radix import split_iterators
@@ -20,6 +19,7 @@ from cuvil_hw.ir.loops import LevelLoop, arranged
 from cuvil_hw.ir.program import Program
 from cuvil_hw.ops.base import compute
 from cuvil_hw.schedule.kernel import Buffer, Kernel, KernelGraph
+from cuvil_hw.schedule.memory import buffer_bytes
 from cuvil_hw.types import TensorType
 
 
@@ -129,10 +129,10 @@ class _Graph:
             digest = self.program.constants.add(np.arange(steps, dtype=np.int64), "i64")
             self.buffers[counted] = Buffer(counted, TensorType((steps,), "i64"), "const", digest)
             view = self.declare(number, "step", "view")
-            sliced.append(Sliced(view, counted, _bytes(self.buffers[view]), False))
+            sliced.append(Sliced(view, counted, buffer_bytes(self.buffers[view]), False))
         for n, (whole, element) in enumerate(loop.sliced):
             base, view = self.held(whole), self.declare(element, f"{hint}_slice", "view")
-            sliced.append(Sliced(view, base, _bytes(self.buffers[view]), bool(loop.first.reverse[n])))
+            sliced.append(Sliced(view, base, buffer_bytes(self.buffers[view]), bool(loop.first.reverse[n])))
         for value, before, _, _ in loop.carried:
             reads.append((self.held(value), self.declare(before, f"{hint}_state", "view")))
         self.add(loop.body, runs * steps)
@@ -146,7 +146,7 @@ class _Graph:
         for n, (element, whole) in enumerate(loop.stacked):
             view = self.written(element, f"{hint}_each", step)
             base = self.result(whole, f"{hint}_all")
-            sliced.append(Sliced(view, base, _bytes(self.buffers[view]), bool(loop.last.reverse[n])))
+            sliced.append(Sliced(view, base, buffer_bytes(self.buffers[view]), bool(loop.last.reverse[n])))
         if len(self.kernels) == first:
             raise CuvilError(f"the loop at {level1.loc_of(loop.begin)} computes nothing")
         self.loops[place] = StepLoop(first, len(self.kernels) - 1, steps, tuple(sliced), tuple(carried))
@@ -179,10 +179,6 @@ class _Step:
     first: int
     runs: int
     free: set[str]
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.type.size * to_numpy(buffer.type.dtype).itemsize
 
 
 def _reading(kernel: Kernel, buffer: Buffer) -> Kernel:

@@ -42,7 +42,7 @@ def loop(program: Program, operation: level1.TensorOp) -> bool:
         for reader in users(old) if q is not None else ():
             if reader is not operation:
                 assert isinstance(reader, level1.TensorOp)
-                replace_result(reader, new)
+                reader.results[0].replace_all_uses_with(new)  # a quantize, which is left without readers
         old.replace_all_uses_with(new)
     put = insert(program, operation)
     made = [v if x is None else x.q for v, x in zip(operation.operands[1:], exits, strict=True)]
@@ -52,11 +52,6 @@ def loop(program: Program, operation: level1.TensorOp) -> bool:
     if begin.parent is not None and all(r.first_use is None for r in begin.results):
         replace(begin, *begin.results)
     return True
-
-
-def replace_result(reader: level1.TensorOp, value: SSAValue) -> None:
-    """`value` for what a quantize gave, which is left without readers."""
-    reader.results[0].replace_all_uses_with(value)
 
 
 def _grid(value: SSAValue) -> Quantize | None:

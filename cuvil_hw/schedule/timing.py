@@ -31,7 +31,8 @@ class ProcessTime:
 
 
 def layer_of(process: str, layers: Sequence[str], other: str = "") -> str:
-    """The layer whose a process is; `other` for ports, forks and converters. Processes are named after their layers."""
+    """The layer that a process belongs to; `other` for ports, forks and converters. Processes are named after their
+    layers."""
     found = [name for name in layers if process == name or process.startswith(f"{name}_")]
     return max(found, key=len, default=other)
 

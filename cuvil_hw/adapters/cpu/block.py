@@ -218,7 +218,7 @@ class RegisterBlock:
         product = product_of(of.kernel)
         assert product is not None
         assert self.staged is not None
-        side = product.left if of.lane in product.left.iters else product.right
+        side, _ = product.sides(of.lane)
         assert side.bytes is not None
         width = of.tile_of.width
         wide = VectorType(level2.signless("i16"), [2 * width])

@@ -151,7 +151,7 @@ def rows_of(kernel: Kernel, lane: Iter, product: Product | None) -> tuple[Iter |
     """The iterator whose neighbours use the same values of the lanes, innermost, and the one around it."""
     if product is None:
         return None, None
-    own, other = (product.left, product.right) if lane in product.left.iters else (product.right, product.left)
+    own, other = product.sides(lane)
     several = [i for i in kernel.iterators if i.extent > 1 and i in other.iters - own.iters and i != lane]
     return (several[-1] if several else None), (several[-2] if len(several) > 1 else None)
 
@@ -164,7 +164,7 @@ def _stage(
     is too large."""
     if product is None or (not product.guards and not pairs):
         return None
-    own, other = (product.left, product.right) if lane in product.left.iters else (product.right, product.left)
+    own, other = product.sides(lane)
     load = other.bytes.load if other.bytes is not None else other.value
     if lane in other.iters or lane not in own.iters or not isinstance(load, Load):
         return None
@@ -194,7 +194,7 @@ def _high(stage: OperandStage | None, band: Iter | None) -> int:
 def _in_pairs(kernel: Kernel, lane: Iter, product: Product | None, packed: Mapping[str, LaneBlocks]) -> bool:
     """Whether the weights lie as pairs."""
     assert product is not None
-    own = product.left if lane in product.left.iters else product.right
+    own, _ = product.sides(lane)
     return own.bytes is not None and (p := packed.get(own.bytes.load.buffer)) is not None and p.pairs
 
 

@@ -77,7 +77,7 @@ def place(graph: KernelGraph, profile: Profile) -> Placement:
 def pairs_of(kernel: Kernel, product: Product, lane: Iter) -> bool:
     """Can products of bytes be added up by pairs: of a constant with the lanes and zero point 0, and of what the rows
     read, both along the innermost iterator of the reduction?"""
-    own, other = (product.left, product.right) if lane in product.left.iters else (product.right, product.left)
+    own, other = product.sides(lane)
     if own.bytes is None or other.bytes is None or own.bytes.zero or lane in other.iters or not product.reduce.iters:
         return False
     inner = product.reduce.iters[-1]
@@ -100,7 +100,7 @@ def _packed(kernel: Kernel, lane: Iter, profile: Profile) -> dict[str, LaneBlock
     product = product_of(kernel)
     if product is None or product.reduce is None:
         return {}
-    own, other = (product.left, product.right) if lane in product.left.iters else (product.right, product.left)
+    own, other = product.sides(lane)
     if lane in other.iters or lane not in own.iters:
         return {}
     pairs = pairs_of(kernel, product, lane)

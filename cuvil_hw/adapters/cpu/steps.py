@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cuvil_hw.contract.loops import StepLoop
+from cuvil_hw.contract.loops import StepLoop, outermost
 from cuvil_hw.render.c.names import Names
 
 
@@ -21,16 +21,13 @@ class Steps:
     def lines(self, loops: Sequence[StepLoop], at: int, stop: int) -> list[str]:
         """The calls number `at` to `stop` - 1, with the loops around them."""
         lines = []
-        while at < stop:
-            number = next((n for n, loop in enumerate(loops) if loop.first == at and loop.last < stop), None)
-            if number is None:
-                lines.append(self.calls[at])
-                at += 1
+        for number, loop, inner in outermost(loops, at, stop):
+            if loop is None:
+                lines.append(self.calls[number])
                 continue
-            loop, t = loops[number], self.names.new("t")
-            inside = [*self._views(loop, t), *self.lines(loops[number + 1 :], at, loop.last + 1)]
+            t = self.names.new("t")
+            inside = [*self._views(loop, t), *self.lines(inner, number, loop.last + 1)]
             lines += [f"for (long {t} = 0; {t} < {loop.steps}; ++{t}) {{", *(f"  {line}" for line in inside), "}"]
-            at = loop.last + 1
         return lines
 
     def _views(self, loop: StepLoop, t: str) -> list[str]:

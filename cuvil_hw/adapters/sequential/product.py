@@ -55,6 +55,10 @@ class Product:
     left: Factor
     right: Factor
 
+    def sides(self, lane: Iter) -> tuple[Factor, Factor]:
+        """The factor that depends on `lane`, and the other one; if both or none do, either."""
+        return (self.left, self.right) if lane in self.left.iters else (self.right, self.left)
+
 
 @dataclass(frozen=True, slots=True)
 class Side:

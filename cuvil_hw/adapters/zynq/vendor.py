@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from cuvil_hw.adapters.zynq.hwh import short_part
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.schedule.timing import layer_of
 
 _MOST_BYTES = 64 << 20
 _STAGES = ("synthesized", "optimized", "placed", "physopt", "routed")
@@ -174,10 +175,10 @@ def _by_layer(modules: Sequence[Synthesis], layers: Sequence[str]) -> dict[str, 
     for module in modules:
         if "_Pipeline_" in module.top or Path(module.file).name == "csynth.xml":
             continue
-        ends = [n for n in layers if module.top == n or module.top.startswith(f"{n}_")]
-        if not ends:
+        layer = layer_of(module.top, layers)
+        if not layer:
             continue
-        of = found.setdefault(max(ends, key=len), {})
+        of = found.setdefault(layer, {})
         for axis, used in module.use.items():
             of[axis] = of.get(axis, 0.0) + used
         if module.interval is not None:

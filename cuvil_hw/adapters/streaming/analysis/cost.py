@@ -17,9 +17,9 @@ from cuvil_hw.adapters.streaming.analysis.exact import Multiplication, SharedFac
 from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, bits, fifo_use, memory, multiplier_blocks
 from cuvil_hw.adapters.streaming.analysis.floats import counted
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
-from cuvil_hw.adapters.streaming.analysis.lines import FEW, lines
+from cuvil_hw.adapters.streaming.analysis.lines import FEW, Lines
 from cuvil_hw.adapters.streaming.analysis.operand import Operand
-from cuvil_hw.adapters.streaming.analysis.ring import ring
+from cuvil_hw.adapters.streaming.analysis.ring import Ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.analysis.tables import Table
 from cuvil_hw.errors import CuvilError
@@ -39,9 +39,9 @@ def cycles(folding: Folding) -> int:
     if not stage.reordered:
         return main if stage.operands else max(main, source)
     if stage.abreast > 1:
-        made = lines(stage, lanes_in)
+        made = Lines.of(stage, lanes_in)
         return max(made.steps, main + max(0, made.first - main // stage.pixels))
-    plan = ring(stage, lanes_in).schedule
+    plan = Ring.of(stage, lanes_in).schedule
     # While the last window is read again, the generator already takes the first words of the next sample.
     again = main // stage.pixels - main // (stage.pixels * (stage.channels_out // folding.pe))
     return max(source, plan.steps, main + max(0, plan.lead - (again if stage.kind == "dense" else 0)))
@@ -189,7 +189,7 @@ def _reduction(use: Use, folding: Folding, fabric: Fabric, width_in: int) -> Non
 
 
 def _window(use: Use, stage: Stage, fabric: Fabric, lanes: int, width: int) -> None:
-    r = ring(stage, lanes)
+    r = Ring.of(stage, lanes)
     words = r.schedule.rows * r.row_words
     memory(use, fabric, words, lanes * width)
     address = ceil(log2(max(words, 2)))
@@ -202,7 +202,7 @@ def _lines(use: Use, folding: Folding, fabric: Fabric, width: int) -> None:
     """A generator of whole windows: its lines, the columns of a window, masks where it leaves the input; a converter
     where a stage takes a part of a window a step."""
     stage, element = folding.stage, folding.lanes[0] * width
-    made = lines(stage, folding.lanes[0])
+    made = Lines.of(stage, folding.lanes[0])
     y, x = made.y, made.x
     memory(use, fabric, made.row_words, (y.span - 1) * element)
     columns, window = (x.span - 1) * y.kernel * element, stage.tap_count * element

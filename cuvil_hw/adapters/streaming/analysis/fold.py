@@ -11,7 +11,7 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.adders import ConstantProducts
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
-from cuvil_hw.adapters.streaming.analysis.lines import lines
+from cuvil_hw.adapters.streaming.analysis.lines import Lines
 from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
 from cuvil_hw.adapters.streaming.analysis.reason import reason
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
@@ -149,7 +149,7 @@ def _ways(stage: Stage) -> list[tuple[Stage, int]]:
     ways = [(stage, n) for n in (lane_chain(stage.channels_in) if dense and not stage.ordered else (1,))]
     if stage.floats or stage.operands or stage.moves or stage.kind not in ("dense", "depthwise"):
         return ways
-    if stage.reordered and not lines(stage, stage.channels_in).legal:
+    if stage.reordered and not Lines.of(stage, stage.channels_in).legal:
         return ways
     if dense:
         taps = lane_chain(stage.tap_count)[1:]

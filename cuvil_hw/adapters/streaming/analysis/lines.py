@@ -8,33 +8,18 @@ for each of its words, and those between the last word and the last window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cuvil_hw.adapters.streaming.analysis.pace import Counts
-from cuvil_hw.adapters.streaming.analysis.ring import UNIT
-from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
+from cuvil_hw.adapters.streaming.analysis.ring import Raster
 
 FEW = 4  # values a lane that lie in registers: a memory would have to give one back sooner than it can
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Rows and columns under a window, and the words of a pixel."""
+class Lines(Raster):
+    """A window generator that hands out whole windows."""
 
-    y: WindowDim
-    x: WindowDim
-    fold: int
-
-    @property
-    def row_words(self) -> int:
-        return self.x.size * self.fold
-
-    @property
-    def words(self) -> int:
-        """Of a sample."""
-        return self.y.size * self.row_words
+    __slots__ = ()
 
     @property
     def first(self) -> int:
@@ -64,12 +49,3 @@ class Lines:
         at = np.arange(self.y.out)[:, None] * self.turn + np.arange(self.x.out) * self.x.stride
         leaves = self.first + at.reshape(-1, 1) * self.fold + np.arange(self.fold)
         return np.asarray(np.minimum(leaves.ravel() + 1, self.words), np.int64)
-
-
-def lines(stage: Stage, lanes: int) -> Lines:
-    """The generator of a stage whose input words have `lanes` elements. Unit dimensions are dropped."""
-    dims = [d for d in stage.dims if not d.unit]
-    y, x = (UNIT, *dims)[-2:] if len(dims) < 2 else dims
-    if len(dims) == 1:
-        y, x = dims[0], UNIT
-    return Lines(y, x, stage.channels_in // lanes)

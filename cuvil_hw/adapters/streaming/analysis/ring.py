@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
+from typing import Self
 
 import numpy as np
 
@@ -15,12 +16,21 @@ UNIT = WindowDim(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """Geometry of a window generator in rows of words: `fold` words a pixel."""
+class Raster:
+    """Rows and columns under a window, and the words of a pixel: `fold`."""
 
     y: WindowDim
     x: WindowDim
     fold: int
+
+    @classmethod
+    def of(cls, stage: Stage, lanes: int) -> Self:
+        """The generator of a stage whose input words have `lanes` elements. Unit dimensions are dropped."""
+        dims = [d for d in stage.dims if not d.unit]
+        y, x = (UNIT, *dims)[-2:] if len(dims) < 2 else dims
+        if len(dims) == 1:
+            y, x = dims[0], UNIT
+        return cls(y, x, stage.channels_in // lanes)
 
     @property
     def row_words(self) -> int:
@@ -30,6 +40,12 @@ class Ring:
     def words(self) -> int:
         """Of a sample."""
         return self.y.size * self.row_words
+
+
+class Ring(Raster):
+    """A window generator that hands out a window in several words."""
+
+    __slots__ = ()
 
     @property
     def emitted(self) -> int:
@@ -43,15 +59,6 @@ class Ring:
     def read_by(self) -> Counts:
         """Words read before each word of the windows leaves."""
         return self.schedule.read_by(self.y.out * self.emitted, self.words)
-
-
-def ring(stage: Stage, lanes: int) -> Ring:
-    """The generator of a stage whose input words have `lanes` elements. Unit dimensions are dropped."""
-    dims = [d for d in stage.dims if not d.unit]
-    y, x = (UNIT, *dims)[-2:] if len(dims) < 2 else dims
-    if len(dims) == 1:
-        y, x = dims[0], UNIT
-    return Ring(y, x, stage.channels_in // lanes)
 
 
 @lru_cache(maxsize=4096)

@@ -15,10 +15,10 @@ from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis import cost, fifo
 from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, Use, bits, fifo_kind, fifo_use
 from cuvil_hw.adapters.streaming.analysis.fifo import Counts, Edge
-from cuvil_hw.adapters.streaming.analysis.lines import lines
+from cuvil_hw.adapters.streaming.analysis.lines import Lines
 from cuvil_hw.adapters.streaming.analysis.moved import taken
 from cuvil_hw.adapters.streaming.analysis.operand import part_needs
-from cuvil_hw.adapters.streaming.analysis.ring import ring
+from cuvil_hw.adapters.streaming.analysis.ring import Ring
 from cuvil_hw.adapters.streaming.lowering import process, reordering, storage
 from cuvil_hw.adapters.streaming.lowering.feed import feed
 from cuvil_hw.adapters.streaming.lowering.form import Process
@@ -201,7 +201,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
     k, (lanes_in, lanes_out) = s.kernel, form.folding.lanes
     ins = tuple(_feed(net, form, n) for n in range(len(s.sources)))
     if s.abreast > 1 and s.reordered:
-        source, made = ins[0], lines(s, lanes_in)
+        source, made = ins[0], Lines.of(s, lanes_in)
         whole = Link(f"{k.name}_windows", source.dtype, s.tap_count * lanes_in, s.pixels * made.fold)
         build_lines = lambda: whole_windows(f"{k.name}_window", s, source.dtype, tables, lanes_in)  # noqa: E731
         by = lambda _: made.read_by()  # noqa: E731
@@ -209,7 +209,7 @@ def _place(net: Network, form: Process, layer: int) -> None:
         ins = (_convert(net, whole, form.folding.window_lanes, k.name),)
     elif s.kind in ("dense", "depthwise") and s.reordered:
         source = ins[0]
-        r = ring(s, lanes_in)
+        r = Ring.of(s, lanes_in)
         taps = Link(f"{k.name}_windows", source.dtype, lanes_in, s.pixels * s.tap_count * s.channels_in // lanes_in)
         name = f"{k.name}_window"
         build_window = lambda: window(name, s, source.dtype, tables, lanes_in)  # noqa: E731

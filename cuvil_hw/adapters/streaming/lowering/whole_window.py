@@ -12,7 +12,7 @@ from typing import Any
 from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
-from cuvil_hw.adapters.streaming.analysis.lines import FEW, lines
+from cuvil_hw.adapters.streaming.analysis.lines import FEW, Lines
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
@@ -52,7 +52,7 @@ class Shifted:
 
 def whole_windows(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> func.FuncOp:
     """A word for each window and word of a pixel: (taps, lanes). Cells outside the input hold the stage's pad value."""
-    made = lines(stage, lanes)
+    made = Lines.of(stage, lanes)
     y, x, fold = made.y, made.x, made.fold
     tall = y.kernel * lanes  # elements of a window's column
     width = x.kernel * tall

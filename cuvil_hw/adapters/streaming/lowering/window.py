@@ -12,7 +12,7 @@ from xdsl.dialects import arith, func
 from xdsl.ir import SSAValue
 
 from cuvil_hw.adapters.streaming.analysis.pace import DISTANCE, Schedule
-from cuvil_hw.adapters.streaming.analysis.ring import ring
+from cuvil_hw.adapters.streaming.analysis.ring import Ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim
 from cuvil_hw.adapters.streaming.lowering.process import meets_after, process
 from cuvil_hw.adapters.streaming.lowering.registers import Register, count
@@ -23,7 +23,7 @@ from cuvil_hw.lower.emit import Emitter, Tables
 def window(name: str, stage: Stage, dtype: str, tables: Tables, lanes: int) -> func.FuncOp:
     """Words of every window in the order (pixel, taps, channels); cells outside the input hold the stage's pad
     value."""
-    r = ring(stage, lanes)
+    r = Ring.of(stage, lanes)
     y, x, plan = r.y, r.x, r.schedule
     wraps = plan.rows < y.size  # else the ring holds the whole input
 

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes, ops
 from cuvil_hw.adapters.streaming.analysis import fold
 from cuvil_hw.adapters.streaming.analysis.classify import classify
-from cuvil_hw.adapters.streaming.analysis.ring import ring
+from cuvil_hw.adapters.streaming.analysis.ring import Ring
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, WindowDim, lane_chain
 from cuvil_hw.adapters.streaming.analysis.streamed import physical
 from cuvil_hw.ir.program import Builder
@@ -64,7 +64,7 @@ def test_conv_1d_with_dilation() -> None:
     s = only(conv((4, 2, 3), 1, (2, 2), dilation=2), (1, 2, 11))
     assert (s.kind, s.dims[1]) == ("dense", WindowDim(11, 11, 3, 1, 2, 2))
     assert s.dims[1].span == 5
-    assert ring(s, 1).y == s.dims[1]  # the only dimension becomes the ring's rows
+    assert Ring.of(s, 1).y == s.dims[1]  # the only dimension becomes the ring's rows
 
 
 def test_stride_beyond_the_kernel() -> None:
