@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cuvil_hw.schedule.resources import Resource
 from cuvil_hw.schedule.space import Candidate, KernelChoices
 
@@ -82,11 +84,22 @@ def reduce(kernels: Sequence[KernelChoices], axes: Sequence[Resource], fixed: Ma
 
 def pareto(options: Sequence[Option]) -> tuple[Option, ...]:
     """Options (sorted by cycles, then weight) that no earlier one beats or equals on every axis."""
-    kept: list[Option] = []
-    for option in options:
-        if not any(all(a <= b for a, b in zip(k.use, option.use, strict=True)) for k in kept):
-            kept.append(option)
+    # Ranks order as the uses do, which may be beyond 64 bits.
+    ranks = [np.array(_ranks(axis)) for axis in zip(*(o.use for o in options), strict=True)]
+    kept, left = [], np.arange(len(options))
+    while len(left):
+        best = int(left[0])
+        kept.append(options[best])
+        worse = np.ones(len(left), bool)
+        for axis in ranks:
+            worse &= axis[left] >= axis[best]
+        left = left[~worse]
     return tuple(kept)
+
+
+def _ranks(values: Sequence[int]) -> list[int]:
+    order = {v: n for n, v in enumerate(sorted(set(values)))}
+    return [order[v] for v in values]
 
 
 def up_to(problem: Problem, cycles: int) -> Problem:

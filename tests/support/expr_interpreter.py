@@ -40,68 +40,93 @@ def run(tensor: Tensor, buffers: Mapping[str, Array]) -> Array:
     body = tensor[tuple(iters)]
     assert body.dtype == tensor.dtype, f"body has dtype {body.dtype}, its type says {tensor.dtype}"
     out = np.empty(tensor.shape, np.float32 if tensor.dtype == "bf16" else dtypes.to_numpy(tensor.dtype))
+    limits: dict[int, tuple[int, int]] = {}
     with np.errstate(all="ignore"):
         for point in itertools.product(*map(range, tensor.shape)):
-            env = dict(zip(iters, point, strict=True))
-            out[point] = value(body, env, buffers, ())
+            out[point] = _Scope(dict(zip(iters, point, strict=True)), buffers, (), limits).value(body)
     return dtypes.convert(out, tensor.dtype)
 
 
-def value(e: Expr, env: Mapping[Iter, int], buffers: Mapping[str, Array], states: tuple[Any, ...]) -> Any:
-    """The value of `e`: int for integers and "index", bool, or a NumPy float."""
+class _Scope:
+    """Values of iterators and running values of a Reduce. A node has one value in it, as one node may be an operand of
+    many. `limits`: bounds of index arithmetic, in any scope; nodes are known by identity."""
 
-    def go(x: Expr) -> Any:
-        return value(x, env, buffers, states)
+    def __init__(
+        self,
+        env: Mapping[Iter, int],
+        buffers: Mapping[str, Array],
+        states: tuple[Any, ...],
+        limits: dict[int, tuple[int, int]],
+    ) -> None:
+        self.env, self.buffers, self.states, self.limits = env, buffers, states, limits
+        self._known: dict[int, Any] = {}
 
-    match e:
-        case Const():
-            return number(e.value, e.dtype)
-        case Iter():
-            return env[e]
-        case Load():
-            at = tuple(go(i) for i in e.index)
-            array = buffers[e.buffer]
-            assert len(at) == array.ndim
-            assert all(0 <= p < n for p, n in zip(at, array.shape, strict=True)), f"load outside {array.shape}: {at}"
-            assert dtypes.to_numpy(e.dtype) == array.dtype
-            array = dtypes.numbers(array)
-            return number(array[at].item() if array.dtype.kind != "f" else array[at], e.dtype)
-        case Lookup():
-            i = go(e.index)
-            assert 0 <= i < len(e.values), f"table index {i} of {len(e.values)}"
-            return number(e.values[i], e.dtype)
-        case State():
-            assert e.dtype != "index"
-            return states[e.k]
-        case Select():
-            assert e.cond.dtype == "bool"
-            return go(e.then) if go(e.cond) else go(e.other)
-        case Reduce():
-            assert not states, "nested reductions"
-            state = tuple(go(i) for i in e.init)
-            for point in itertools.product(*(range(i.extent) for i in e.iters)):
-                inner = {**env, **dict(zip(e.iters, point, strict=True))}
-                state = tuple(value(u, inner, buffers, state) for u in e.update)
-            return state[e.result]
-        case Apply(op="cast"):
-            return converted(go(e.args[0]), e.args[0].dtype, e.dtype)
-        case Apply(op="bitcast"):
-            held = np.asarray(go(e.args[0]), dtypes.to_numpy(e.args[0].dtype))
-            return number(held.view(dtypes.to_numpy(e.dtype))[()], e.dtype)
-        case Apply(op="saturate"):
-            lo, hi = dtypes.int_range(e.dtype)
-            assert dtypes.is_int(e.args[0].dtype)
-            return min(max(go(e.args[0]), lo), hi)
-        case Apply():
-            assert len({a.dtype for a in e.args}) == 1, f"{e.op} of {[a.dtype for a in e.args]}"
-            if e.op not in COMPARISONS and e.op not in ("isnan", "isinf"):
-                assert e.dtype == e.args[0].dtype, f"{e.op} of {e.args[0].dtype} gives {e.dtype}"
-            result = apply(e.op, e.args[0].dtype, *[go(a) for a in e.args])
-            if e.dtype == "index":
-                lo, hi = bounds(e)
-                assert lo <= result <= hi, f"index {result} is outside its bounds [{lo}, {hi}]"
-            return result
-    raise AssertionError(f"no rule for {type(e).__name__}")
+    def value(self, e: Expr) -> Any:
+        """The value of `e`: int for integers and "index", bool, or a NumPy float."""
+        if id(e) not in self._known:
+            self._known[id(e)] = self._value(e)
+        return self._known[id(e)]
+
+    def _value(self, e: Expr) -> Any:
+        match e:
+            case Const():
+                return number(e.value, e.dtype)
+            case Iter():
+                return self.env[e]
+            case Load():
+                at = tuple(self.value(i) for i in e.index)
+                array = self.buffers[e.buffer]
+                assert len(at) == array.ndim
+                inside = all(0 <= p < n for p, n in zip(at, array.shape, strict=True))
+                assert inside, f"load outside {array.shape}: {at}"
+                assert dtypes.to_numpy(e.dtype) == array.dtype
+                array = dtypes.numbers(array)
+                return number(array[at].item() if array.dtype.kind != "f" else array[at], e.dtype)
+            case Lookup():
+                i = self.value(e.index)
+                assert 0 <= i < len(e.values), f"table index {i} of {len(e.values)}"
+                return number(e.values[i], e.dtype)
+            case State():
+                assert e.dtype != "index"
+                return self.states[e.k]
+            case Select():
+                assert e.cond.dtype == "bool"
+                return self.value(e.then) if self.value(e.cond) else self.value(e.other)
+            case Reduce():
+                return self._reduced(e)
+            case Apply(op="cast"):
+                return converted(self.value(e.args[0]), e.args[0].dtype, e.dtype)
+            case Apply(op="bitcast"):
+                held = np.asarray(self.value(e.args[0]), dtypes.to_numpy(e.args[0].dtype))
+                return number(held.view(dtypes.to_numpy(e.dtype))[()], e.dtype)
+            case Apply(op="saturate"):
+                lo, hi = dtypes.int_range(e.dtype)
+                assert dtypes.is_int(e.args[0].dtype)
+                return min(max(self.value(e.args[0]), lo), hi)
+            case Apply():
+                return self._applied(e)
+        raise AssertionError(f"no rule for {type(e).__name__}")
+
+    def _reduced(self, e: Reduce) -> Any:
+        assert not self.states, "nested reductions"
+        state = tuple(self.value(i) for i in e.init)
+        for point in itertools.product(*(range(i.extent) for i in e.iters)):
+            step = _Scope({**self.env, **dict(zip(e.iters, point, strict=True))}, self.buffers, state, self.limits)
+            state = tuple(step.value(u) for u in e.update)
+        return state[e.result]
+
+    def _applied(self, e: Apply) -> Any:
+        first = e.args[0].dtype
+        assert all(a.dtype == first for a in e.args), f"{e.op} of {[a.dtype for a in e.args]}"
+        if e.op not in COMPARISONS and e.op not in ("isnan", "isinf"):
+            assert e.dtype == first, f"{e.op} of {first} gives {e.dtype}"
+        result = apply(e.op, first, *[self.value(a) for a in e.args])
+        if e.dtype == "index":
+            if id(e) not in self.limits:
+                self.limits[id(e)] = bounds(e)
+            lo, hi = self.limits[id(e)]
+            assert lo <= result <= hi, f"index {result} is outside its bounds [{lo}, {hi}]"
+        return result
 
 
 def rounded(v: Any, dtype: str) -> Any:
