@@ -26,11 +26,12 @@ from cuvil_hw.adapters.base import (
     styles_of,
 )
 from cuvil_hw.adapters.target_check import adapter_for
-from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, check_targets
+from cuvil_hw.compile.arguments import MAX_NAME, check_arguments, named_targets
 from cuvil_hw.compile.collecting import collecting_later
 from cuvil_hw.compile.dump import Dump
 from cuvil_hw.compile.elsewhere import surroundings
-from cuvil_hw.compile.golden import golden
+from cuvil_hw.compile.golden import golden as golden_of
+from cuvil_hw.compile.golden import kept
 from cuvil_hw.compile.numbers import make_integer, quantize, shared_statistics, simplify
 from cuvil_hw.compile.open.pipeline import compile_model
 from cuvil_hw.compile.pack import pack
@@ -102,6 +103,7 @@ def compile(
     interface: str | None = None,
     progress: Progress | None = None,
     dump: str | Path | None = None,
+    golden: int = 0,
 ) -> Executable | DynamicExecutable:
     """Compile a model for a target.
 
@@ -135,6 +137,8 @@ def compile(
         progress: called as progress(step, steps done, steps in all) before each of STEPS, and before each command of a
             build ("build: place and route the design").
         dump: a folder that gets the IR after every pass, in numbered .mlir files.
+        golden: so many golden vectors are kept in the artifact (random inputs of a fixed seed, and what NumPy computes
+            from them), which `cuvil test` and `cuvil serve` check a device with. Fixed shapes only, and no state.
 
     Returns:
         An Executable; a DynamicExecutable if shapes are open.
@@ -150,22 +154,24 @@ def compile(
     needs_python("compile a model")
     check_arguments(name=name, shapes=shapes, constraints=constraints, constants=constants, state=state,
                     max_trips=max_trips, opt_level=opt_level, interface=interface, progress=progress,
-                    dump=dump)  # fmt: skip
+                    dump=dump, golden=golden)  # fmt: skip
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
     adapter, slots = adapter_for(profile, interface), slots_of(model, timing)
     with observed(Dump(dump) if dump is not None else None):
         step("import the model")
         if opens_shapes(model, example_inputs, shapes, constraints):
-            if state or slots:
-                raise CuvilError("state and time slots need fixed shapes; give shapes without Dim or constraints")
+            if state or slots or golden:
+                needing = "state, time slots and golden vectors need fixed shapes"
+                raise CuvilError(f"{needing}; give shapes without Dim or constraints")
             opened = load_open(model, example_inputs, shapes, constraints, name, constants, max_trips)
             return compile_model(opened, profile, adapter, calibration, precision, interface, step, compile_program)
         program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
         observe("import", program.module)
         step("simplify")
         simplify(program)
-        return compile_program(program, profile, adapter, calibration, precision, interface, step, slots)
+        made = compile_program(program, profile, adapter, calibration, precision, interface, step, slots)
+        return kept(made, golden)
 
 
 @collecting_later()
@@ -182,6 +188,7 @@ def compile_all(
     state: Mapping[str, str] | None = None,
     max_trips: int | None = None,
     interface: str | None = None,
+    golden: int = 0,
     progress: Callable[[str], Progress] | None = None,
     done: Callable[[str, Executable | CuvilError], None] | None = None,
 ) -> dict[str, Executable]:
@@ -204,10 +211,10 @@ def compile_all(
     """
     needs_python("compile a model")
     check_arguments(name=name, shapes=shapes, constants=constants, state=state, max_trips=max_trips,
-                    interface=interface, progress=progress, done=done)  # fmt: skip
+                    interface=interface, progress=progress, done=done, golden=golden)  # fmt: skip
     if opens_shapes(model, example_inputs, shapes, ()):
         raise CuvilError("several targets at once take fixed shapes; for open ones, call cuvil.compile for each target")
-    wanted = _named(targets, done)
+    wanted = named_targets(targets, done)
     program = import_model(model, example_inputs, shapes, name, constants, state, max_trips)
     simplify(program)
     if calibration is not None:
@@ -217,7 +224,9 @@ def compile_all(
         step = _steps(label, progress(label) if progress is not None else None)
         try:
             adapter = adapter_for(profile, interface)
-            made[label] = compile_program(program.clone(), profile, adapter, calibration, precision, interface, step)
+            copied = program.clone()
+            one = compile_program(copied, profile, adapter, calibration, precision, interface, step)
+            made[label] = kept(one, golden)
         except CuvilError as e:
             if done is None:
                 e.add_note(f"on target {label}")
@@ -227,30 +236,6 @@ def compile_all(
             if done is not None:
                 done(label, made[label])
     return made
-
-
-def _named(
-    targets: str | Path | Profile | Iterable[str | Path | Profile],
-    done: Callable[[str, Executable | CuvilError], None] | None,
-) -> dict[str, Profile]:
-    """The profile of each target by its label in the result. Raises CuvilError."""
-    found: dict[str, Profile] = {}
-    if not isinstance(targets, str | Path | Profile):
-        check_targets(targets)
-    for target in [targets] if isinstance(targets, str | Path | Profile) else targets:
-        try:
-            profile = load_profile(target)
-        except CuvilError as e:
-            if done is None:
-                raise
-            done(str(target), e)
-            continue
-        plain = isinstance(target, str) and Path(target).suffix not in (".yaml", ".yml")
-        label = str(target) if plain else profile.name
-        if found.get(label, profile) != profile:
-            raise CuvilError(f"two targets are called {label}; give one of the profiles another name")
-        found[label] = profile
-    return found
 
 
 def compile_program(
@@ -276,7 +261,7 @@ def compile_program(
     step("make arithmetic integer")
     make_integer(program, chosen, isinstance(adapter, IntegerWeights) and adapter.integer_weights)
     style, parts, graph, proposals, choice = arrange(program, styles_of(adapter, profile), profile, step)
-    adapter, expected, fits = style.adapter, golden(parts.core), False
+    adapter, expected, fits = style.adapter, golden_of(parts.core), False
     while not fits:
         step("plan memory")
         design = plan_memory(graph, choice, proposals, adapter, profile)

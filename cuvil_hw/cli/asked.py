@@ -44,6 +44,10 @@ MaxTrips = Annotated[
 Interface = Annotated[
     str | None, typer.Option(help="Device that the artifact opens: hw, sim, sim-count, sim-cycles or null.")
 ]
+Golden = Annotated[
+    int | None,
+    typer.Option(help="Keep so many golden vectors in the artifact, for `cuvil test` and `cuvil serve`.", min=0),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Asked:
     state: tuple[str, ...] = ()
     max_trips: int | None = None
     interface: str | None = None
+    golden: str | None = None
 
     @classmethod
     def of(cls, model: Path, target: str, **options: Any) -> Asked:

@@ -16,6 +16,7 @@ from cuvil_hw.cli.asked import (
     Constraints,
     Dims,
     Examples,
+    Golden,
     Interface,
     MaxTrips,
     Name,
@@ -72,6 +73,7 @@ def compile_model(
     state: State = None,
     max_trips: MaxTrips = None,
     interface: Interface = None,
+    golden: Golden = None,
     report: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     sources: Annotated[Path | None, typer.Option(help="Write the generated sources below this folder.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write the IR after every pass below this folder.")] = None,
@@ -110,6 +112,7 @@ def compile_model(
         "state": dict(parse_pair(text) for text in state or ()),
         "max_trips": max_trips,
         "interface": interface,
+        "golden": golden or 0,
     }
     if "," in target:
         if report is not None or sources is not None or dump is not None:
@@ -128,6 +131,7 @@ def compile_model(
         asked = Asked.of(
             model, target, calibration=calibration, example=example, precision=precision, name=name, shape=shape,
             dim=dim, constraint=constraint, constant=constant, state=state, max_trips=max_trips, interface=interface,
+            golden=golden,
         )  # fmt: skip
         attested.begin(lock_of(asked, opened))
     with progress(f"{model.name} → {target}") as step:

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from xml.etree import ElementTree
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, read_array, show_table
 from cuvil_hw.cli.sign import MinRelease, SignedBy
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.errors.quoting import visible
-from cuvil_hw.report.file import write_bytes
-
-if TYPE_CHECKING:
-    from cuvil_hw.report.report import Report
-    from cuvil_hw.runtime.executable import Executable
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """`got`: what the program has, `wanted`: what was asked."""
-
-    name: str
-    passed: bool
-    got: str
-    wanted: str
+from cuvil_hw.report.junit import write_junit
 
 
 def gate(
@@ -43,6 +26,17 @@ def gate(
     ] = None,
     min_accuracy: Annotated[float | None, typer.Option(help="Least share of right labels, 0 to 1.")] = None,
     min_throughput: Annotated[float | None, typer.Option(help="Least inferences/s by the report's estimate.")] = None,
+    max_latency: Annotated[
+        str | None,
+        typer.Option(help="Most time of one sample, as 5ms: measured on hardware, elsewhere the report's."),
+    ] = None,
+    golden: Annotated[
+        bool | None,
+        typer.Option(
+            help="Check golden vectors: those in the artifact, else some computed from its IR.",
+            show_default="if nothing else is asked",
+        ),
+    ] = None,
     max_use: Annotated[
         list[str] | None, typer.Option(help="Most of a resource, as a share of the target's: lut=0.7 or lut=70%.")
     ] = None,
@@ -57,10 +51,12 @@ def gate(
     min_release: MinRelease = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Test a compiled program against limits; for continuous integration. Exit code 1 when a check fails.
+    """Test a compiled program against golden vectors and limits; for continuous integration. Exit code 1 when a check
+    fails.
 
-    Example: cuvil test kws.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7 --junit out.xml
+    Example: cuvil test kws.cuvil --golden --input x.npy --labels y.npy --min-accuracy 0.9 --junit out.xml
     """
+    from cuvil_hw.entry import gate as checks
     from cuvil_hw.runtime.executable import Executable
     from cuvil_hw.runtime.load import load
 
@@ -68,31 +64,35 @@ def gate(
         raise typer.BadParameter("--labels and --min-accuracy go together")
     if (labels is not None or expect) and not inputs:
         raise typer.BadParameter("--min-accuracy and --expect are of what the program gives for an --input")
-    if min_accuracy is None and not expect and min_throughput is None and not max_use:
-        raise typer.BadParameter("nothing to test: give --min-accuracy, --expect, --min-throughput or --max-use")
-    limits = parse_uses(max_use or ())
+    limits, most_s = parse_uses(max_use or ()), parse_time(max_latency) if max_latency is not None else None
     check_outputs([junit], [program, labels, *(inputs or ()), *(expect or ())])
+    # Golden vectors are checked unless other limits are asked for; with --golden also then.
+    others = (min_accuracy, min_throughput, most_s, *(max_use or ()), *(expect or ()))
+    if golden is None:
+        golden = all(value is None for value in others)
     loaded = load(program, interface, trust=signed_by, min_release=min_release)
     try:
         if not isinstance(loaded, Executable):
             remedy = "test the program of one size, as cuvil.load(path).at(…) gives"
             raise CuvilError(f"{program}: has open shapes; {remedy}")
-        found = [*_uses(loaded.report, limits)]
+        found = [checks.golden(loaded)] if golden else []
+        found += checks.uses(loaded.report, limits)
         if min_throughput is not None:
-            rate = loaded.report["throughput"]["inferences_per_s"] or 0.0
-            asked = f"at least {min_throughput:,.6g}/s"
-            found.append(Requirement("throughput", rate >= min_throughput, f"{rate:,.6g}/s", asked))
+            found.append(checks.throughput(loaded.report, min_throughput))
+        if most_s is not None:
+            found.append(checks.latency(loaded, most_s))
         arrays = [read_array(path) for path in inputs or ()]
         if labels is not None and min_accuracy is not None:
-            share = loaded.evaluate(tuple(arrays), read_array(labels)).accuracy or 0.0
-            found.append(Requirement("accuracy", share >= min_accuracy, f"{share:.4f}", f"at least {min_accuracy:g}"))
+            found.append(checks.accuracy(loaded, arrays, read_array(labels), min_accuracy))
         if expect:
-            found += _outputs(loaded, arrays, [read_array(path) for path in expect])
+            found += checks.outputs(loaded, arrays, [read_array(path) for path in expect])
         name = loaded.name
     finally:
         loaded.close()
+    if not found:
+        raise typer.BadParameter("nothing to test: --no-golden, and no limit")
     if junit is not None:
-        write_junit(junit, name, found)
+        write_junit(junit, [c.case(name) for c in found])
     if json:
         print_json({"program": name, "passed": all(c.passed for c in found), "checks": [asdict(c) for c in found]})
     else:
@@ -102,6 +102,20 @@ def gate(
             console().print(f"written: {junit}", markup=False, soft_wrap=True)
     if not all(c.passed for c in found):
         raise typer.Exit(1)
+
+
+def parse_time(text: str) -> float:
+    """`5ms`, `800us` or `0.01s` → seconds. Raises BadParameter."""
+    for unit, factor in (("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)):
+        if text.endswith(unit):
+            try:
+                seconds = float(text.removesuffix(unit)) * factor
+            except ValueError:
+                break
+            if 0 < seconds < float("inf"):
+                return seconds
+            break
+    raise typer.BadParameter(f"--max-latency is {text!r}, expected a time and its unit: 5ms, 800us or 0.01s")
 
 
 def parse_uses(texts: Sequence[str]) -> dict[str, float]:
@@ -124,44 +138,3 @@ def parse_use(text: str) -> tuple[str, float]:
     if not axis or not 0 <= limit <= 1:
         raise typer.BadParameter(f"--max-use is {text!r}, expected a resource and a share of it: lut=0.7 or lut=70%")
     return axis, limit
-
-
-def _uses(report: Report, limits: Mapping[str, float]) -> list[Requirement]:
-    totals: dict[str, Any] = {t["axis"]: t for t in report["totals"]}
-    found = []
-    for axis, limit in limits.items():
-        if axis not in totals:
-            raise CuvilError(f"--max-use {axis}: the target has no such resource; it has {', '.join(totals)}")
-        used, budget = totals[axis]["used"], totals[axis]["budget"]
-        share = used / budget if budget else float(used > 0)
-        found.append(
-            Requirement(f"use of {axis}", share <= limit, f"{share:.1%} ({used:,.6g})", f"at most {limit:.1%}")
-        )
-    return found
-
-
-def _outputs(program: Executable, arrays: Sequence[Any], expected: Sequence[Any]) -> list[Requirement]:
-    outputs = program.run(*arrays).outputs
-    if len(outputs) != len(expected):
-        raise CuvilError(f"{len(expected)} --expect given, {program.name} has {len(outputs)} outputs")
-    found = []
-    for port, got, want in zip(program.outputs, outputs, expected, strict=True):
-        if got.shape != want.shape or got.dtype != want.dtype:
-            shown = f"{got.dtype}{list(got.shape)}"
-            found.append(Requirement(f"output {port.name}", False, shown, f"{want.dtype}{list(want.shape)}"))
-            continue
-        same = (got == want) | ((got != got) & (want != want))
-        wrong = int(np.size(same) - np.count_nonzero(same))
-        found.append(Requirement(f"output {port.name}", not wrong, f"{wrong} of {got.size} differ", "0"))
-    return found
-
-
-def write_junit(path: Path, program: str, found: Sequence[Requirement]) -> None:
-    """One test case a check. Raises CuvilError when the file can't be written."""
-    failures = sum(not c.passed for c in found)
-    suite = ElementTree.Element("testsuite", name=visible(program), tests=str(len(found)), failures=str(failures))
-    for c in found:
-        case = ElementTree.SubElement(suite, "testcase", classname=visible(program), name=visible(c.name))
-        if not c.passed:
-            ElementTree.SubElement(case, "failure", message=f"{c.got}, asked: {c.wanted}")
-    write_bytes(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli.output import check_outputs, console, print_json, show_table
+from cuvil_hw.report.junit import write_junit
 
 
 def hardware(
@@ -31,7 +32,7 @@ def hardware(
     Example: cuvil hil kws.cuvil --rig rig.yaml --junit out.xml
     """
     from cuvil_hw.rig.rig_file import read_rig
-    from cuvil_hw.rig.suite import BoardCheck, run, write_junit
+    from cuvil_hw.rig.suite import BoardCheck, case_of, run
 
     check_outputs([junit], [rig, *programs])
     found = read_rig(rig)
@@ -44,7 +45,7 @@ def hardware(
 
     results = run(found, programs, board or (), feature or (), said)
     if junit is not None:
-        write_junit(junit, results)
+        write_junit(junit, [case_of(r) for r in results])
     passed = all(r.right for r in results)
     if json:
         print_json({"rig": str(rig), "passed": passed, "checks": [asdict(r) for r in results]})

@@ -14,6 +14,7 @@ from cuvil_hw.cli.asked import (
     Constraints,
     Dims,
     Examples,
+    Golden,
     Interface,
     MaxTrips,
     Name,
@@ -45,6 +46,7 @@ def lock_model(
     state: State = None,
     max_trips: MaxTrips = None,
     interface: Interface = None,
+    golden: Golden = None,
     trust: Annotated[bool, Trust] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -63,6 +65,7 @@ def lock_model(
         asked = Asked.of(
             model, target, calibration=calibration, example=example, precision=precision, name=name, shape=shape,
             dim=dim, constraint=constraint, constant=constant, state=state, max_trips=max_trips, interface=interface,
+            golden=golden,
         )  # fmt: skip
     if "," in asked.target:
         raise typer.BadParameter("a lock is of one target; write one for each, with --file")

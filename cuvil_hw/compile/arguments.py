@@ -5,7 +5,7 @@ Whether values fit a model or target (input names, extents, levels, interfaces) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from cuvil_hw.extent.constraint import Constraint
 from cuvil_hw.frontend import check_max_trips
 from cuvil_hw.schedule.slots import by_layer
 from cuvil_hw.target.opt_level import check_level
+from cuvil_hw.target.profile import Profile, load_profile
 
 MAX_NAME = 200  # characters of a program's name
+MAX_GOLDEN = 1000
 
 
 def check_arguments(
@@ -32,6 +34,7 @@ def check_arguments(
     progress: Any = None,
     done: Any = None,
     dump: Any = None,
+    golden: Any = 0,
 ) -> None:
     """Raises CuvilError for the first argument of a wrong type. The names are those of `compile`; left-out ones aren't
     checked."""
@@ -47,6 +50,8 @@ def check_arguments(
     by_layer(timing)
     if interface is not None and not isinstance(interface, str):
         raise CuvilError(f"interface is {_kind(interface)}, expected a name such as 'hw', 'sim' or 'null'")
+    if not isinstance(golden, int) or not 0 <= golden <= MAX_GOLDEN:
+        raise CuvilError(f"golden is {golden!r}, expected how many golden vectors to keep, 0 to {MAX_GOLDEN}")
     if dump is not None and not isinstance(dump, str | Path):
         raise CuvilError(f"dump is {_kind(dump)}, expected the path of a folder")
     for argument, value in (("progress", progress), ("done", done)):
@@ -74,6 +79,30 @@ def check_name(name: Any) -> None:
         raise CuvilError(f"name is {given}; a program's name has 1 to {MAX_NAME} characters")
 
 
+def named_targets(
+    targets: str | Path | Profile | Iterable[str | Path | Profile],
+    done: Callable[[str, Any], None] | None,
+) -> dict[str, Profile]:
+    """The profile of each target of `compile_all` by its label in the result; `done`: as there. Raises CuvilError."""
+    found: dict[str, Profile] = {}
+    if not isinstance(targets, str | Path | Profile):
+        check_targets(targets)
+    for target in [targets] if isinstance(targets, str | Path | Profile) else targets:
+        try:
+            profile = load_profile(target)
+        except CuvilError as e:
+            if done is None:
+                raise
+            done(str(target), e)
+            continue
+        plain = isinstance(target, str) and Path(target).suffix not in (".yaml", ".yml")
+        label = str(target) if plain else profile.name
+        if found.get(label, profile) != profile:
+            raise CuvilError(f"two targets are called {label}; give one of the profiles another name")
+        found[label] = profile
+    return found
+
+
 def check_targets(targets: Any) -> None:
     """Raises CuvilError unless `targets` (of `compile_all` and `check`, if not a single one) is an iterable of
     targets."""
@@ -93,4 +122,4 @@ def _kind(value: Any) -> str:
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 
-__all__ = ["MAX_NAME", "check_arguments", "check_function", "check_name", "check_targets"]
+__all__ = ["MAX_NAME", "check_arguments", "check_function", "check_name", "check_targets", "named_targets"]

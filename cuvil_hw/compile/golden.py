@@ -1,14 +1,23 @@
-"""Inputs and outputs of a device program for the testbenches in generated projects."""
+"""Inputs and outputs of a device program for testbenches in generated projects, and of whole programs for checks."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
+from cuvil_hw.contract.calling import check_guards
 from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.ir.program import Program, evaluate
+from cuvil_hw.ir.program import Program, evaluate, parse
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.artifact import Artifact
+from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.runtime.open_program import is_open
+from cuvil_hw.runtime.vectors import Vectors, given
 from cuvil_hw.types import TensorType
 
 SAMPLES = 2
@@ -23,15 +32,50 @@ def golden(core: Program) -> Golden:
     return Golden(lambda: drawn(core, SAMPLES))
 
 
-def drawn(program: Program, samples: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Inputs (samples, *shape), drawn as `golden` says, and the outputs that NumPy computes from them."""
+def of_artifact(artifact: Artifact, samples: int = SAMPLES) -> Vectors:
+    """Golden vectors of a whole program, computed from the IR in its artifact: inputs as `golden` draws them, or zeros
+    where the program's guards refuse those.
+
+    Raises CuvilError for a program that can't have any: open shapes, state, or guards that refuse zeros too."""
+    manifest = artifact.manifest
+    if is_open(artifact) or manifest.calling.states:
+        why = "keeps state from call to call" if manifest.calling.states else "has open shapes"
+        raise CuvilError(f"{manifest.model}: {why}, so golden vectors don't say what one call gives; leave them out")
+    text = artifact.files.get(container.LEVEL1, b"").decode("utf-8")
+    program = parse(text, artifact.constants(), manifest.model)  # type: ignore[arg-type]  # any mapping will do
+    inputs, outputs = drawn(program, samples, lambda made: check_guards(manifest.calling, made, manifest.model))
+    made = dict(zip((p.name for p in manifest.outputs), outputs, strict=True))
+    return Vectors(inputs, tuple(made[p.name] for p in given(artifact)))
+
+
+def kept(executable: Executable, samples: int) -> Executable:
+    """The executable with so many golden vectors in its artifact. Raises as `of_artifact`."""
+    if samples:
+        artifact = executable.artifact
+        files = {**artifact.files, **of_artifact(artifact, samples).files()}
+        executable.artifact = replace(artifact, files=files)
+    return executable
+
+
+def drawn(
+    program: Program, samples: int, accept: Callable[[Mapping[str, Array]], None] = lambda outputs: None
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Inputs (samples, *shape), drawn as `golden` says, and the outputs that NumPy computes from them. `accept` raises
+    CuvilError for outputs by name, of a sample whose inputs the program refuses."""
+    names = [name for name, _ in program.outputs]
+
+    def run(sample: Sequence[Array]) -> list[Array]:
+        outputs = evaluate(program, sample)
+        accept({name: array[None] for name, array in zip(names, outputs, strict=True)})
+        return outputs
+
     draw = np.random.default_rng(0)
     inputs = [_draw(draw, kind, samples) for _, kind in program.inputs]
     try:
-        runs = [evaluate(program, [stack[i] for stack in inputs]) for i in range(samples)]
+        runs = [run([stack[i] for stack in inputs]) for i in range(samples)]
     except CuvilError:
         inputs = [np.zeros_like(stack) for stack in inputs]
-        runs = [evaluate(program, [stack[i] for stack in inputs]) for i in range(samples)]
+        runs = [run([stack[i] for stack in inputs]) for i in range(samples)]
     return tuple(inputs), tuple(np.stack(results) for results in zip(*runs, strict=True))
 
 

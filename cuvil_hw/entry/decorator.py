@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         interface: str | None
         progress: api.Progress | None
         dump: str | Path | None
+        golden: int
 
     class FunctionOptions(CommonOptions, total=False):
         """Options for functions; there is no more to say, since shapes, constants and state are in the function's
@@ -188,7 +189,7 @@ def compile(
         target: as in `cuvil_hw.api.compile`; "cpu" by default for functions.
         example_inputs: arguments to compile for now, instead of at the first call.
         max_trips: number of iterations compiled for a loop whose end depends on tensors; 32 by default.
-        precision, calibration, opt_level, timing, interface, name, dump: as in `cuvil_hw.api.compile`.
+        precision, calibration, opt_level, timing, interface, name, dump, golden: as in `cuvil_hw.api.compile`.
 
     Raises:
         Unsupported: for functions, lists every construct that can't be compiled, by line.

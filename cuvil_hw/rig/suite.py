@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 
-from cuvil_hw.compile.golden import drawn
+from cuvil_hw.compile.golden import of_artifact
 from cuvil_hw.errors import CuvilError, needs_python
-from cuvil_hw.errors.quoting import visible
-from cuvil_hw.ir.program import parse
-from cuvil_hw.report.file import write_bytes
+from cuvil_hw.report.junit import JUnitCase
 from cuvil_hw.rig.reach import Reached, reached
 from cuvil_hw.rig.rig_file import Rig, RigBoard
 from cuvil_hw.runtime import artifact as container
@@ -73,11 +70,9 @@ def cases(paths: Sequence[Path], samples: int = SAMPLES) -> Iterator[list[RigCas
 def _case(path: Path, vectors: Path, samples: int) -> RigCase:
     artifact = container.read(path)
     manifest = artifact.manifest
-    text = artifact.files.get(container.LEVEL1, b"").decode("utf-8")
-    program = parse(text, artifact.constants(), manifest.model)  # type: ignore[arg-type]  # any mapping will do
-    inputs, outputs = drawn(program, samples)
+    found = of_artifact(artifact, samples)
     # A sample of a port may itself have a first dimension of 1: a batch lies in its place.
-    named = {f"{k}{n}": a for k, group in (("x", inputs), ("y", outputs)) for n, a in enumerate(group)}
+    named = {f"{k}{n}": a for k, group in (("x", found.inputs), ("y", found.outputs)) for n, a in enumerate(group)}
     arrays: dict[str, Any] = {name: _batched(a) for name, a in named.items()}
     np.savez(vectors, **arrays)
     return RigCase(path, manifest.model, str(manifest.profile.get("name", "")), vectors)
@@ -168,36 +163,6 @@ def _checks(there: Reached, case: RigCase) -> Iterator[BoardCheck]:
         yield BoardCheck(board, case.name, missing[0], "error", why)
 
 
-def junit(results: Sequence[BoardCheck]) -> bytes:
-    """JUnit XML: a suite for each board, a class for each program."""
-    root = ElementTree.Element("testsuites")
-    for board in dict.fromkeys(r.board for r in results):
-        own = [r for r in results if r.board == board]
-        statuses = [r.status for r in own]
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            name=visible(board),
-            tests=str(len(own)),
-            failures=str(statuses.count("failed")),
-            errors=str(statuses.count("error")),
-            skipped=str(statuses.count("skipped")),
-            time=f"{sum(r.seconds for r in own):.3f}",
-        )
-        for r in own:
-            place = f"{board}.{r.program}"
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=visible(place), name=r.check, time=f"{r.seconds:.3f}"
-            )
-            if r.status != "passed":
-                kind = {"failed": "failure"}.get(r.status, r.status)
-                ElementTree.SubElement(case, kind, message=visible(r.why))
-            for name, value in r.figures.items():
-                ElementTree.SubElement(case, "system-out").text = f"{name} = {value}"
-    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text
-
-
-def write_junit(path: Path, results: Sequence[BoardCheck]) -> None:
-    """Raises CuvilError when the file can't be written."""
-    write_bytes(path, junit(results))
+def case_of(r: BoardCheck) -> JUnitCase:
+    """A suite for each board, a class for each program."""
+    return JUnitCase(r.board, f"{r.board}.{r.program}", r.check, r.status, r.why, r.seconds, r.figures)

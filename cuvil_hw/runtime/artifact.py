@@ -9,6 +9,7 @@ It is a zip archive that any tool can list. So that equal content gives equal by
     weights.bin      constants, little-endian, row-major, each at a multiple of 64 bytes
     sources/…        generated sources and whatever else the build plan holds
     products/…       what the tools made of them
+    golden.json, golden.bin  where asked for: inputs x0, x1, … and what must come out, y0, y1, … (runtime/vectors.py)
     programs/…       of open shapes, one for each size; of an accelerated model, one for each call (runtime/bundle.py)
     report.json      the compiler's report
 
@@ -47,8 +48,9 @@ from cuvil_hw.runtime.trust import Key, check
 
 MANIFEST, LEVEL1, REPORT = "manifest.json", "level1.mlir", "report.json"
 WEIGHTS, WEIGHT_INDEX = "weights.bin", "weights.json"
+GOLDEN, GOLDEN_INDEX = "golden.bin", "golden.json"
 SOURCES, PRODUCTS, PROGRAMS = "sources/", "products/", "programs/"
-_FIXED = {LEVEL1, REPORT, WEIGHTS, WEIGHT_INDEX}
+_FIXED = {LEVEL1, REPORT, WEIGHTS, WEIGHT_INDEX, GOLDEN, GOLDEN_INDEX}
 MAX_BYTES = 16 << 30
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_MEMBERS = 50_000
@@ -70,7 +72,7 @@ class Artifact:
 
     def constants(self) -> dict[str, Array]:
         """The named arrays of weights.bin, read-only views."""
-        return unpack_weights(self.files)
+        return unpack_arrays(self.files)
 
 
 def assemble(
@@ -85,7 +87,7 @@ def assemble(
     """An artifact from its parts; `sources` and `products` by relative POSIX path, no path in both.
 
     Raises ArtifactError for a bad file name or a value that has no JSON form."""
-    files = {LEVEL1: level1.encode("utf-8"), **pack_weights(constants)}
+    files = {LEVEL1: level1.encode("utf-8"), **pack_arrays(constants)}
     files.update({SOURCES + name: data for name, data in sources.items()})
     files.update({PRODUCTS + name: data for name, data in products.items()})
     try:
@@ -174,8 +176,10 @@ def extract(artifact: Artifact, folder: Path) -> None:
         write_files(folder, files, mode=mode)
 
 
-def pack_weights(arrays: Mapping[str, Array]) -> dict[str, bytes]:
-    """weights.bin and weights.json of named arrays."""
+def pack_arrays(
+    arrays: Mapping[str, Array], blob_name: str = WEIGHTS, index_name: str = WEIGHT_INDEX
+) -> dict[str, bytes]:
+    """weights.bin and weights.json, or other members of their form, of named arrays."""
     index: dict[str, Any] = {}
     parts: list[bytes | memoryview] = []
     end = 0
@@ -187,14 +191,16 @@ def pack_weights(arrays: Mapping[str, Array]) -> dict[str, bytes]:
         index[name] = {"dtype": dtype, "shape": list(array.shape), "offset": end + padding, "size": raw.nbytes}
         parts += [bytes(padding), raw.reshape(-1).view(np.uint8).data]  # joined below: large weights are copied once
         end += padding + raw.nbytes
-    return {WEIGHTS: b"".join(parts), WEIGHT_INDEX: canonical.dump(index)}
+    return {blob_name: b"".join(parts), index_name: canonical.dump(index)}
 
 
-def unpack_weights(files: Mapping[str, bytes]) -> dict[str, Array]:
-    """The inverse of `pack_weights`: read-only views into the bytes. Raises ArtifactError for a wrong index."""
-    blob, arrays = files.get(WEIGHTS, b""), {}
+def unpack_arrays(
+    files: Mapping[str, bytes], blob_name: str = WEIGHTS, index_name: str = WEIGHT_INDEX
+) -> dict[str, Array]:
+    """The inverse of `pack_arrays`: read-only views into the bytes. Raises ArtifactError for a wrong index."""
+    blob, arrays = files.get(blob_name, b""), {}
     try:
-        index = canonical.parse(files[WEIGHT_INDEX]) if WEIGHT_INDEX in files else {}
+        index = canonical.parse(files[index_name]) if index_name in files else {}
         for name, entry in index.items():
             if set(entry) != {"dtype", "shape", "offset", "size"}:
                 raise ValueError(f"{name} has other entries than dtype, shape, offset and size")
@@ -203,13 +209,13 @@ def unpack_weights(files: Mapping[str, bytes]) -> dict[str, Array]:
             if not all(type(n) is int and 0 <= n <= MAX_BYTES for n in (*shape, offset, size)):
                 raise ValueError(f"{name} has an extent, offset or size that is none")
             if offset % _ALIGN or offset + size > len(blob) or prod(shape) * dtype.itemsize != size:
-                raise ValueError(f"{name} lies outside {WEIGHTS}, or has another size than its shape")
+                raise ValueError(f"{name} lies outside {blob_name}, or has another size than its shape")
             stored = np.frombuffer(memoryview(blob)[offset : offset + size], dtype) if size else np.empty(0, dtype)
             array = stored.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
             array.flags.writeable = False
             arrays[name] = array
     except (LookupError, TypeError, ValueError, AttributeError) as e:
-        raise ArtifactError(f"{WEIGHT_INDEX}: {e}; make the artifact again with cuvil.compile") from e
+        raise ArtifactError(f"{index_name}: {e}; make the artifact again with cuvil.compile") from e
     return arrays
 
 

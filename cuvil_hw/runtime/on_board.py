@@ -22,8 +22,8 @@ import numpy as np
 from cuvil_hw.errors import CuvilError, InputError
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.load import load
+from cuvil_hw.runtime.vectors import difference
 
-FLOAT_TOLERANCE = 1e-5  # of the largest value, as the testbench of a project allows
 CHECKS = ("opens", "results", "batch", "again", "refuses", "speed")
 
 
@@ -112,22 +112,9 @@ def _run(program: Executable, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _equal(got: Sequence[Any], wanted: Sequence[Any], what: str) -> None:
-    """Integers to the bit, floats to FLOAT_TOLERANCE of the largest. Raises AssertionError for the first difference."""
-    assert len(got) == len(wanted), f"{what}: {len(got)} outputs, {len(wanted)} are expected"
-    for n, (a, b) in enumerate(zip(got, wanted, strict=True)):
-        a, b = np.asarray(a), np.asarray(b)
-        assert a.shape == b.shape, f"{what}: output {n} has shape {a.shape}, not {b.shape}"
-        if b.dtype.kind == "f":
-            scale = float(np.where(np.isfinite(b), np.abs(b), 0.0).max(initial=0.0))
-            same = np.isclose(a, b, rtol=0, atol=FLOAT_TOLERANCE * max(scale, 1e-30), equal_nan=True)
-        else:
-            same = a == b
-        if not same.all():
-            at = tuple(int(i) for i in np.argwhere(~same)[0])
-            share = f"{int((~same).sum())} of {same.size}"
-            raise AssertionError(
-                f"{what}: output {n}: {share} elements differ, first at {at}: {a[at]}, expected {b[at]}"
-            )
+    """Raises AssertionError for the first difference."""
+    wrong = difference(got, wanted, what)
+    assert wrong is None, wrong
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,8 @@ import torch
 import cuvil
 from cuvil_hw.cli.main import FAILED, USAGE, main
 from cuvil_hw.contract import files
+from cuvil_hw.runtime import artifact as container
+from cuvil_hw.runtime.vectors import in_artifact
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def test_what_holds_and_what_does_not(folder: Path, capsys: pytest.CaptureFixtur
     said = json.loads(out)
     assert said["passed"] is True
     assert [c["name"] for c in said["checks"]][:3] == ["use of lut", "throughput", "accuracy"]
-    suite = ElementTree.parse(tmp_path / "ok.xml").getroot()
+    (suite,) = ElementTree.parse(tmp_path / "ok.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("name")) == ("4", "0", "small")
 
     wrong = np.load(folder / "out.npy")
@@ -65,7 +68,7 @@ def test_what_holds_and_what_does_not(folder: Path, capsys: pytest.CaptureFixtur
     )  # fmt: skip
     assert code == FAILED
     assert out.count("FAILED") == 4
-    failures = {c.get("name"): c[0].get("message") for c in ElementTree.parse(tmp_path / "bad.xml").getroot()}
+    failures = {c.get("name"): c[0].get("message") for c in ElementTree.parse(tmp_path / "bad.xml").getroot()[0]}
     assert failures["accuracy"] == "0.7500, asked: at least 0.76"
     assert [m for n, m in failures.items() if str(n).startswith("output")] == ["1 of 160 differ, asked: 0"]
 
@@ -73,7 +76,9 @@ def test_what_holds_and_what_does_not(folder: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], USAGE, "nothing to test"),
+        (["--no-golden"], USAGE, "nothing to test"),
+        (["--max-latency", "5"], USAGE, "a time and its unit"),
+        (["--max-latency", "nans"], USAGE, "a time and its unit"),
         (["--min-accuracy", "0.5"], USAGE, "--labels and --min-accuracy go together"),
         (["--labels", "y.npy", "--min-accuracy", "0.5"], USAGE, "for an --input"),
         (["--max-use", "lut"], USAGE, "expected a resource and a share of it"),
@@ -90,6 +95,47 @@ def test_wrong_usage(
     got, _, err = run(folder, capsys, *arguments)
     assert got == code
     assert said in " ".join(err.replace("│", " ").split())
+
+
+def test_golden_vectors_of_the_artifact_and_of_the_ir(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(folder, capsys, "--json")
+    assert code == 0, err
+    (check,) = json.loads(out)["checks"]
+    assert check["wanted"] == "2 computed from the IR: the artifact has none"
+
+    model = torch.nn.Linear(4, 4).eval()
+    kept = cuvil.compile(model, "cpu", torch.zeros(1, 4), name="kept", golden=3)
+    kept.save(tmp_path / "kept.cuvil")
+    with cuvil.load(tmp_path / "kept.cuvil") as loaded:
+        vectors = in_artifact(loaded.artifact)
+    assert vectors is not None
+    with torch.no_grad():  # PyTorch is the oracle of what the artifact keeps
+        want = model(torch.from_numpy(vectors.inputs[0].copy())).numpy()
+    np.testing.assert_allclose(vectors.outputs[0], want, rtol=1e-5, atol=1e-6)
+    assert main(["test", str(tmp_path / "kept.cuvil"), "--golden", "--max-latency", "10s", "--json"]) == 0
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["golden vectors"]["wanted"] == "3 in the artifact"
+    assert "measured: 99th percentile of" in checks["latency"]["got"]
+
+    with torch.no_grad():
+        model.weight[1, 2] += 1
+    other = cuvil.compile(model, "cpu", torch.zeros(1, 4), name="kept")
+    files = {**other.artifact.files, **vectors.files()}  # another program with the first one's vectors
+    container.write(tmp_path / "bad.cuvil", replace(other.artifact, files=files))
+    code = main(["test", str(tmp_path / "bad.cuvil"), "--junit", str(tmp_path / "bad.xml")])
+    assert code == FAILED
+    failure = ElementTree.parse(tmp_path / "bad.xml").getroot().find(".//failure")
+    assert failure is not None
+    assert "vector 0: output 0: 1 of 4 elements differ, first at (0, 1)" in failure.attrib["message"]
+
+
+def test_latency_of_a_simulated_target_is_the_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(folder, capsys, "--max-latency", "0.001us", "--json")
+    assert code == FAILED
+    (check,) = json.loads(out)["checks"]
+    assert "simulated (timing model)" in check["got"]
 
 
 def test_a_junit_file_appears_whole_or_stays(

@@ -39,6 +39,7 @@ INSIDE = {
     "cli": "start-up: `cuvil --help` needs no compiler (0.1 s instead of 1 s)",
     "frontend/__init__.py": "optional packages: a front end needs its framework",
     "entry/decorator.py": "optional package: torch, for functions",
+    "entry/gate.py": "optional packages: a program is tested where the compiler isn't, too",
     "rig/pytest_plugin.py": "start-up: every pytest of an environment loads it",
 }
 

@@ -19,9 +19,10 @@ import torch
 import cuvil
 from cuvil_hw.cli.main import main
 from cuvil_hw.errors import CuvilError, ToolNotFound
+from cuvil_hw.report.junit import junit
 from cuvil_hw.rig.reach import reached
 from cuvil_hw.rig.rig_file import RigBoard, read_rig
-from cuvil_hw.rig.suite import BoardCheck, junit, run
+from cuvil_hw.rig.suite import BoardCheck, case_of, run
 from cuvil_hw.runtime.on_board import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,7 +199,7 @@ def test_junit_counts_what_happened() -> None:
         BoardCheck("b", "kws", "opens", "error", "no bitstream"),
         BoardCheck("b", "kws", "batch", "skipped", "the program doesn't open"),
     ]
-    root = ElementTree.fromstring(junit(found))
+    root = ElementTree.fromstring(junit([case_of(c) for c in found]))
     a, b = root
     assert (a.attrib["tests"], a.attrib["failures"], a.attrib["errors"]) == ("2", "1", "0")
     assert (b.attrib["failures"], b.attrib["errors"], b.attrib["skipped"]) == ("0", "1", "1")
