@@ -62,7 +62,7 @@ def offering(kind: Callable[..., Any]) -> type[CpuAdapter]:
     class Adapter(CpuAdapter):
         def offer(self, graph: Any, profile: Any) -> Offer:
             made = super().offer(graph, profile).forms
-            return Offer([[kind(f.kernel, f.vector, f.lanes, f.layouts) for f in forms] for forms in made])
+            return Offer([[kind(f.kernel, f.vector, f.lanes, f.layouts, f.packed) for f in forms] for forms in made])
 
     return Adapter
 
@@ -83,9 +83,9 @@ class Fickle(CpuAdapter):
 
 
 class Wrong(CpuAdapter):
-    """Takes another function than was asked for."""
+    """Computes another tanh than was asked for."""
 
-    old, new = b"tanhf(", b"sinhf("
+    old, new = b"1.0f - 2.0f /", b"1.0f - 3.0f /"
 
     def plan(self, *args: Any) -> Any:
         plan = super().plan(*args)

@@ -37,7 +37,7 @@ def kernel_of(op: Op) -> Kernel:
 
 
 def on_cpu(kernel: Kernel) -> float:
-    return cpu.estimate(kernel, 0, load_profile("x86_64-linux-gnu")).cycles
+    return cpu.estimate(kernel, "", 0, load_profile("x86_64-linux-gnu")).cycles
 
 
 def on_gpu(kernel: Kernel) -> float:

@@ -30,9 +30,11 @@ class Constant:
             if self.pairs:
                 full[-2] = (0, array.shape[-2] % 2)
             array = np.pad(array, full)
-            array = np.moveaxis(array.reshape(*array.shape[:-1], -1, self.lanes), -2, 0)
+            *outer, last = array.shape
+            array = np.moveaxis(array.reshape(*outer, last // self.lanes, self.lanes), -2, 0)
             if self.pairs:
-                array = np.moveaxis(array.reshape(*array.shape[:-2], -1, 2, self.lanes), -2, -1)
+                *outer, steps, lanes = array.shape
+                array = np.moveaxis(array.reshape(*outer, steps // 2, 2, lanes), -2, -1)
         return np.require(array, requirements=["C", "A"])
 
 

@@ -83,12 +83,14 @@ _RESCALED = """
   return y;
 #endif
 """
-# GCC widens eight bytes to 32 bits lane by lane, through general registers.
+# GCC widens eight bytes to 32 bits lane by lane, through general registers. The builtin gives integers.
 _WIDENED = """
 #if defined(__AVX2__) && !defined(__clang__)
   typedef long long two __attribute__((vector_size(16)));
   typedef char bytes __attribute__((vector_size(16)));
-  return ({name})__builtin_ia32_pmov{sign}xbd256((bytes)(two){{(long long)x, 0}});
+  typedef int ints __attribute__((vector_size(32)));
+  const ints wide = (ints)__builtin_ia32_pmov{sign}xbd256((bytes)(two){{(long long)x, 0}});
+  return __builtin_convertvector(wide, {name});
 #else
   return __builtin_convertvector(x, {name});
 #endif

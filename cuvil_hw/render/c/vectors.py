@@ -9,6 +9,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import AnyFloat, VectorType, i32
 from xdsl.ir import Attribute, Operation
 
+from cuvil_hw import dtypes
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.lanes import RescaleOp
 from cuvil_hw.ir.level2 import WidenOp
@@ -59,10 +60,11 @@ def vector_op(op: Operation, args: Sequence[Code], lang: Lang, helpers: dict[str
         source, given = op.value.type, args[0]
         if op.dtype.data[0] == "u":
             given = Code(f"({defined(source, lang, helpers, signed=False)}){at(given, UNARY)}", UNARY, given.type)
-        if given.type.bits == 64 and kind.bits == 256:
+        if dtypes.record(op.dtype.data).bits == 8 and kind.bits == 256 and prod(result.get_shape()) == 8:
             plain = defined(source, lang, helpers, signed=op.dtype.data[0] != "u")
-            helpers[f"widen_{plain}"] = lanes.widen(f"widen_{plain}", name, plain, lang.helper)
-            return Code(f"widen_{plain}({given.text})", PRIMARY, kind)
+            function = f"widen_{plain}_to_{name}"
+            helpers[function] = lanes.widen(function, name, plain, lang.helper)
+            return Code(f"{function}({given.text})", PRIMARY, kind)
         return Code(f"__builtin_convertvector({given.text}, {name})", PRIMARY, kind)
     raise CuvilError(f"level2 op {op.name} can't be rendered on vectors as {lang.name}; lower it to loops over lanes")
 

@@ -201,5 +201,5 @@ def test_other_interfaces() -> None:
     with pytest.raises(ToolNotFound, match="later version"):
         open_device({"name": "agilex"}, "hw")
     with pytest.raises(CuvilError, match="sim-depth, sim-pocl"):
-        open_device({"name": "agilex"}, "rtl")
+        open_device({"name": "agilex"}, "usb")
     assert open_device({"name": "agilex"}, "null").usable() is None

@@ -27,12 +27,14 @@ def deep(layers: int) -> torch.nn.Module:
 
 
 def test_the_source_of_equal_layers_does_not_grow_with_their_number() -> None:
+    torch.manual_seed(0)
     x = torch.randn(3, 8)
     counts = []
     for layers in (3, 9):
         model = deep(layers)
         program = cuvil.compile(model, "cpu", example_inputs=(x,))
-        np.testing.assert_allclose(program(x.numpy()), model(x).detach().numpy(), atol=2e-6)
+        got = program(x.numpy())
+        np.testing.assert_allclose(got, model.double()(x.double()).detach().numpy(), rtol=1e-5, atol=1e-5)
         source = program.artifact.files["sources/model.c"].decode()
         counts.append(len(functions(source)))
         assert "also:" in source

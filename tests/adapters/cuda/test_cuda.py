@@ -254,7 +254,7 @@ def test_a_schedule_that_spills_gives_way_to_another(monkeypatch: pytest.MonkeyP
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = plan_of(graph_of(dense(3, 4, 5))).files["model.cu"]
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "which", lambda name: None)
+        patch.setattr(shutil, "which", lambda name, path=None: None)
         needed = pytest.raises(ToolNotFound, match=r"g\+\+ not found, needed to simulate CUDA kernels; install g\+\+")
         with needed, loaded(dense(3, 4, 6)):
             pass
@@ -279,7 +279,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 @pytest.mark.needs("ptxas", "cuda")
 def test_without_ptxas_nothing_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     with pytest.raises(ToolNotFound, match="ptxas not found, needed to measure registers and spills"):
         measure(plan_of(graph_of(dense(3, 4, 5))).files["model.cu"], "sm_75")
 

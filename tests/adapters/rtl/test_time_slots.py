@@ -48,7 +48,7 @@ def test_slack_is_reported_and_the_hardware_takes_no_longer(tmp_path: Path) -> N
     assert (whole["layer"], whole["allowed_cycles"], whole["criticality"]) == ("", 80_000, 2)
     assert layer["layer"] == made.report["layers"][0]["name"]
     assert layer["allowed_cycles"] == 100_000
-    assert 72 <= layer["cycles"] < whole["cycles"]
+    assert 36 <= layer["cycles"] < whole["cycles"], "a pixel a cycle at best"
     for use in (whole, layer):
         assert use["slack_cycles"] == use["allowed_cycles"] - use["cycles"]
     assert f"slack {whole['slack_cycles']:,}" in str(made.report)
@@ -60,14 +60,18 @@ def test_slack_is_reported_and_the_hardware_takes_no_longer(tmp_path: Path) -> N
 def test_a_missed_slot_names_layer_cycles_and_slot() -> None:
     with pytest.raises(MissesSlot) as caught:
         compiled(
-            {"": cuvil.timing("2us"), "scores": cuvil.timing("1ms", "999us", 3), "filter": cuvil.timing("1us", 0, 0)}
+            {
+                "": cuvil.timing("500ns"),
+                "scores": cuvil.timing("1us", "900ns", 3),
+                "filter": cuvil.timing("1us", 0, 0),
+            }
         )
     text = str(caught.value)
     assert re.search(r"2 time slot\(s\) missed", text)
     assert re.search(
-        r"the program takes at most [\d,]+ cycles of 200 \(slot of 2 us from 0 ns on, criticality 2\)", text
+        r"the program takes at most [\d,]+ cycles of 50 \(slot of 500 ns from 0 ns on, criticality 2\)", text
     )
-    assert re.search(r"layer linear_1 takes at most [\d,]+ cycles of 100 \(slot of 1 ms from 999 us on, .* 3\): ", text)
+    assert re.search(r"layer linear_1 takes at most [\d,]+ cycles of 10 \(slot of 1 us from 900 ns on, .* 3\): ", text)
     assert "filter" not in text, "best effort"
 
 

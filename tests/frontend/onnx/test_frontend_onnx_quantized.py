@@ -13,7 +13,7 @@ import cuvil
 from cuvil_hw.errors import Unsupported
 from cuvil_hw.frontend.onnx import load_onnx
 from cuvil_hw.passes.pipeline import run_pipeline
-from tests.support.onnx_oracle import floats, graph_model, run, runtime
+from tests.support.onnx_oracle import floats, graph_model, halved, run, runtime
 
 F = np.float32
 DOMAINS = {"MatMulInteger": "", "ConvInteger": "", "DynamicQuantizeLinear": "", "MatMul": "", "Pad": "", "Clip": ""}
@@ -90,7 +90,7 @@ def test_concat_and_where() -> None:
 @pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("real", [False, True])
 def test_gemm(turned: int, each: bool, real: bool) -> None:
-    b = whole(*((5, 8) if turned else (8, 5)), dtype=np.int8)
+    b = halved(whole(*((5, 8) if turned else (8, 5)), dtype=np.int8))
     scale = np.linspace(0.01, 0.03, 5, dtype=F) if each else F(0.02)
     zero = np.zeros(5, np.int8) if each else np.int8(2)
     c = whole(5, dtype=np.int16).astype(np.int32)
@@ -103,7 +103,7 @@ def test_gemm(turned: int, each: bool, real: bool) -> None:
 
 
 def test_integer_products_with_zero_points_of_each_call() -> None:
-    a, b = whole(3, 6), whole(6, 4, dtype=np.int8)
+    a, b = whole(3, 6), halved(whole(6, 4, dtype=np.int8))
     agree("MatMulInteger", [a, b, np.uint8(7), np.int8(-3)], [0, 2, 3])
     agree("MatMulInteger", [a, b, np.uint8(7), whole(4, dtype=np.int8, seed=2)], [0, 1, 2])
     agree("MatMulInteger", [whole(2, 3, 6), whole(2, 6, 4, seed=3), np.uint8(255), np.uint8(0)], [0, 1, 2, 3])
@@ -114,7 +114,7 @@ def test_integer_products_with_zero_points_of_each_call() -> None:
 
 @pytest.mark.parametrize("live", [[0], [0, 2, 4]])
 def test_products_of_integers_to_floats(live: list[int]) -> None:
-    a, b, bias = whole(2, 3, 6), whole(6, 4, dtype=np.int8), floats(4)
+    a, b, bias = whole(2, 3, 6), halved(whole(6, 4, dtype=np.int8)), floats(4)
     each = np.linspace(0.01, 0.03, 4, dtype=F)
     for scale, zero in ((F(0.02), np.int8(3)), (each, whole(4, dtype=np.int8, seed=2))):
         agree("MatMulIntegerToFloat", [a, b, F(0.1), scale, np.uint8(9), zero, bias], live)
@@ -135,7 +135,7 @@ def test_dynamic_lstm(direction: str, each: bool) -> None:
     different lengths at their ends before it takes a step's range, so lengths are equal there."""
     d, h, k = 1 + (direction == "bidirectional"), 5, 6
     x, b = floats(4, 2, k), floats(d, 8 * h, scale=0.1)
-    w, r = whole(d, k, 4 * h, dtype=np.int8), whole(d, h, 4 * h, dtype=np.int8, seed=1)
+    w, r = halved(whole(d, k, 4 * h, dtype=np.int8)), halved(whole(d, h, 4 * h, dtype=np.int8, seed=1))
     shape = (d, 4 * h) if each else (d,)
     scales = np.linspace(0.004, 0.009, int(np.prod(shape)), dtype=F).reshape(shape)
     zeros = np.zeros(shape, np.int8)
