@@ -297,13 +297,9 @@ int main(void) {
     assert shown == f"3 {lowest} {1 << 40} 0x1.99999ap-4 inf 1 -56 -1 7"
 
 
-def test_big_tables_print_fast_and_in_short_lines() -> None:
-    import time
-
+def test_big_tables_print_in_short_lines() -> None:
     data = np.random.default_rng(0).integers(-128, 128, (300, 1000), np.int8)
-    start = time.perf_counter()
     text = _table(data, "i8", HLS_CPP)
-    assert time.perf_counter() - start < 2.0  # 0.1 s when the machine is idle
     assert max(map(len, text.splitlines())) <= 110
     numbers = text[text.index("=") :].translate(str.maketrans("{};=", "    ")).replace(",", " ").split()
     assert np.array_equal(np.array(numbers, np.int64).reshape(data.shape), data)
