@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-# Before any test module is imported: no test may read or fill the user's own cache of built simulators.
-_CACHE = tempfile.mkdtemp(prefix="cuvil-tests-")
-os.environ["CUVIL_CACHE"] = _CACHE
+# Before any test module is imported: no test may read or fill the user's own cache of built simulators. The workers of
+# one run share theirs, so that what all designs include is compiled once; a pytest that a test starts has its own.
+_OWN = "PYTEST_XDIST_WORKER" not in os.environ or os.environ.get("CUVIL_TESTS_RUN") != str(os.getppid())
+if _OWN:
+    os.environ |= {"CUVIL_CACHE": tempfile.mkdtemp(prefix="cuvil-tests-"), "CUVIL_TESTS_RUN": str(os.getpid())}
+_CACHE = os.environ["CUVIL_CACHE"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -32,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(_CACHE, ignore_errors=True)
+    if _OWN:
+        shutil.rmtree(_CACHE, ignore_errors=True)
 
 
 def _present(name: str) -> bool:
