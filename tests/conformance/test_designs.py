@@ -74,6 +74,7 @@ def on(program: Executable, folder: Path, inputs: list[Array], headers: Path | N
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=3)
 @pytest.mark.parametrize("name", ["digits", "jets", "kws"])
 def test_the_same_sources_give_the_same_bits_on_the_types_of_xilinx(models: Path, tmp_path: Path, name: str) -> None:
     headers = ap_types()
@@ -133,6 +134,7 @@ def blocks(program: Executable) -> tuple[float, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=3)
 @pytest.mark.parametrize(("name", "less"), [("ad_deep_autoencoder", 0.5), ("vww_mobilenet_v1", 0.75)])
 def test_less_memory_changes_the_folding(models: Path, tmp_path: Path, name: str, less: float) -> None:
     whole, half = [cuvil.compile(models / f"{name}.onnx", board(tmp_path, share)) for share in (1, less)]
@@ -144,6 +146,7 @@ def test_less_memory_changes_the_folding(models: Path, tmp_path: Path, name: str
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=3)
 @pytest.mark.parametrize("name", ["ad_deep_autoencoder", "ic_resnet", "vww_mobilenet_v1"])
 def test_a_fiftieth_of_the_memory_is_refused(models: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(DoesNotFit) as error:

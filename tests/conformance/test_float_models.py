@@ -50,6 +50,7 @@ SHARED = (
 )
 
 
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize(("name", "device"), SHARED)
 def test_shared_models(name: str, device: tuple[str, str], models: Path) -> None:
     check(device, float_models.shared(models / f"{name}.onnx"))
@@ -75,6 +76,7 @@ def test_lstm(device: tuple[str, str]) -> None:
 OTHERS = float_models.named("cpu,cuda,mlu270,mlu370", float_models.DEVICES)
 
 
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("name", ["bert", "lstm", *float_models.SHARED])
 def test_every_other_target(name: str, models: Path) -> None:
     found = list(float_models.results(float_models.cases(models)[name](), OTHERS))
@@ -85,6 +87,7 @@ def test_every_other_target(name: str, models: Path) -> None:
 
 
 @pytest.mark.needs("ptxas", "cuda", "sklearn")
+@pytest.mark.share(name=4)
 @pytest.mark.parametrize("name", ["bert", "lstm", *float_models.SHARED, "digits", "jets", "unet", *same_bits.MLPERF])
 def test_cuda_kernels_compile_without_spills(name: str, models: Path) -> None:
     """Of the float models, and of those of `make same-bits`, each compiled for the architecture."""

@@ -1,6 +1,7 @@
 """The interpreter of level2 runs what adapters lower: random graphs and the small networks, on every target.
 
 It shares nothing with renderers and simulators. 500 graphs, on simulators too: python -m tests.support.level2_check.
+Unless `--full` is given, each target takes a third of the small networks, other ones, and fewer graphs.
 """
 
 from __future__ import annotations
@@ -48,16 +49,17 @@ MODELS = (*NETWORKS, Network("digits", "scans of digits: convolutions, pools, a 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["integers", "floats"])
-def test_random_graphs(kind: str, target: str) -> None:
-    assert failures(range(TOGETHER), kind, target, simulate=False) == []
+def test_random_graphs(kind: str, target: str, full: bool) -> None:
+    assert failures(range(TOGETHER if full else 8), kind, target, simulate=False) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_random_graphs_on_interpreter_and_simulator(target: str) -> None:
+def test_random_graphs_on_interpreter_and_simulator(target: str, full: bool) -> None:
     """Of integers all bits; floats as docs/numerics.md allows."""
-    assert failures(range(500, 510), "integers", target, simulate=True) == []
-    assert failures(range(500, 510), "floats", target, simulate=True) == []
+    seeds = range(500, 510 if full else 505)
+    assert failures(seeds, "integers", target, simulate=True) == []
+    assert failures(seeds, "floats", target, simulate=True) == []
 
 
 @contextmanager
@@ -98,6 +100,7 @@ def _interpreted(network: Network, target: str, monkeypatch: pytest.MonkeyPatch)
             return program.artifact, one(network.inputs())
 
 
+@pytest.mark.share(network=3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "network", [pytest.param(n, id=n.tag, marks=() if n.tag in QUICK else pytest.mark.slow) for n in MODELS]
@@ -116,6 +119,7 @@ def test_small_networks(network: Network, target: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("g++")
+@pytest.mark.share(tag=2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("tag", ["conv", "residual", "lut", "float", "digits"])
 def test_small_networks_on_interpreter_and_simulator(tag: str, target: str) -> None:
@@ -154,7 +158,7 @@ def test_an_interpreter_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) 
         return [a ^ 1 if a.dtype == np.int8 else a for a in run(self, inputs)[0]], 0.0
 
     monkeypatch.setattr(Interpreted, "run", wrong)
-    assert "the interpreter and their meaning differ" in failures(range(TOGETHER), "integers", "cpu", simulate=False)[0]
+    assert "the interpreter and their meaning differ" in failures(range(8), "integers", "cpu", simulate=False)[0]
 
 
 def test_compile_refuses_a_module_that_is_not_legal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,7 @@ def compiled(models: Path) -> Iterator[Callable[[str, str], Executable]]:
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("target", ["pynq-z2", "cpu"])
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_every_bit_of_the_quantized_models(
@@ -128,6 +129,7 @@ def test_every_bit_of_the_quantized_models(
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_the_oracle_agrees_with_onnx_runtime(
     models: Path, name: str, record_property: Callable[[str, object], None]
@@ -159,6 +161,7 @@ def test_softmax_at_the_end_runs_on_the_processor(models: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("name", FLOAT)
 def test_float_models_on_the_processor(models: Path, name: str) -> None:
     model = onnx.load(models / f"{name}.onnx")

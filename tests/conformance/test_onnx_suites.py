@@ -50,7 +50,7 @@ RUNS = [(suite, device) for suite in SUITES for device in ("reference", "cpu")]
 RUNS += [("node", device) for device in TARGETS if device != "cpu"]
 
 
-PARTS = 5  # one fifth of each operator's cases on a target
+PARTS = 10  # one tenth of each operator's cases on a target
 
 
 def twin(case: Case) -> bool:

@@ -2,7 +2,7 @@
 bits.
 
 Every op that takes integers, all widths, odd shapes, values at the ends of their ranges, values that several ops read
-or none, several outputs, outputs that are inputs, foldings drawn at random. A quarter of the seeds runs on each
+or none, several outputs, outputs that are inputs, foldings drawn at random. An eighth of the seeds runs on each
 target, one in seventy as SystemVerilog, all 1,400 with `make conformance`; see graph_check.py for how to try more.
 """
 
@@ -39,7 +39,7 @@ MET = frozenset(
 
 
 @pytest.mark.slow
-@pytest.mark.share(start=4)
+@pytest.mark.share(start=8)
 @pytest.mark.parametrize("target", ["cpu", "zynq"])
 @pytest.mark.parametrize("start", STARTS)
 def test_integer_graphs_give_the_bits_of_their_meaning(start: int, target: str) -> None:

@@ -18,7 +18,7 @@ TOGETHER = 40
 
 
 @pytest.mark.slow
-@pytest.mark.share(start=3)
+@pytest.mark.share(start=6)
 @pytest.mark.parametrize("target", ["cpu", "zynq"])
 @pytest.mark.parametrize("start", range(0, 480, TOGETHER))
 def test_float_graphs_agree_with_their_meaning(start: int, target: str) -> None:
@@ -28,6 +28,7 @@ def test_float_graphs_agree_with_their_meaning(start: int, target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.share(start=3)
 @pytest.mark.parametrize("start", range(0, 200, TOGETHER))
 def test_tensors_without_elements(start: int) -> None:
     """A stream can't carry them, so they run on the processor only."""

@@ -57,6 +57,7 @@ def speech(rng: np.random.Generator, rate: int, chunks: int) -> Array:
 
 
 @pytest.mark.needs("silero_vad")
+@pytest.mark.share(name=3)
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
@@ -147,6 +148,7 @@ def test_magika_tells_file_types() -> None:
 
 
 @pytest.mark.needs("rapidocr_onnxruntime")
+@pytest.mark.share(name=3)
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

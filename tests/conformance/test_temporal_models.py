@@ -1,4 +1,5 @@
-"""Large networks in the temporal style, with the bits of the processor and the cycles of the simulation."""
+"""Large networks in the temporal style, with the bits of the processor and the cycles of the simulation. `make test` runs
+one classifier and one detector."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.support.zoo.resnet import ResNet18
 pytestmark = [pytest.mark.slow, pytest.mark.needs("g++", "cc", "ortools")]
 
 
-@pytest.mark.share(target=3)
+@pytest.mark.share(target=6)
 @pytest.mark.parametrize("target", ["pynq-z2", "kv260", "zcu104"])
 @pytest.mark.parametrize("network", [ResNet18, MobileNetV2])
 def test_a_large_network_runs_temporally(network: type[nn.Module], target: str) -> None:
@@ -36,7 +37,7 @@ def test_a_large_network_runs_temporally(network: type[nn.Module], target: str) 
     assert report["latency"]["cycles"] == pytest.approx(made[target].timing().cycles, rel=0.02)
 
 
-@pytest.mark.share(target=3)
+@pytest.mark.share(target=6)
 @pytest.mark.parametrize("target", ["pynq-z2", "kv260", "zcu104"])
 @pytest.mark.parametrize(("network", "size"), [(TinyYolo, (416, 416)), (Rfb320, (240, 320))])
 def test_detectors_run_temporally(network: type[nn.Module], size: tuple[int, int], target: str) -> None:

@@ -48,6 +48,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], int]] = {
 }
 
 
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_model(name: str, record_property: Callable[[str, object], None]) -> None:
     build, inputs, parameters = MODELS[name]
