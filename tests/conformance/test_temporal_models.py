@@ -1,5 +1,6 @@
-"""Large networks in the temporal style, with the bits of the processor and the cycles of the simulation. `make test` runs
-one classifier and one detector."""
+"""Large networks in the temporal style, with the bits of the processor and the cycles of the simulation.
+
+`make test` runs one classifier and one detector."""
 
 from __future__ import annotations
 
