@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 from tests.support.onnx_suite import SUITES, Case, cases
-from tests.support.onnx_targets import TARGETS, Outcome, run
+from tests.support.onnx_targets import RTL, TARGETS, Outcome, run
 from tests.support.ops_table import markdown
 from tests.support.shares import counts_of, share
 
@@ -47,10 +47,11 @@ EDGE = frozenset(
 
 
 RUNS = [(suite, device) for suite in SUITES for device in ("reference", "cpu")]
-RUNS += [("node", device) for device in TARGETS if device != "cpu"]
+RUNS += [("node", device) for device in (*TARGETS, RTL) if device != "cpu"]
 
 
 PARTS = 10  # one tenth of each operator's cases on a target
+RTL_PARTS = 60  # one case in so many as SystemVerilog: a second or two each
 
 
 def twin(case: Case) -> bool:
@@ -59,12 +60,13 @@ def twin(case: Case) -> bool:
 
 
 def devices(case: Case) -> tuple[str, ...]:
-    """Of TARGETS, on which a case is run when all are."""
-    return ("cpu",) if case.suite != "node" or case.op not in EDGE or twin(case) else tuple(TARGETS)
+    """Of TARGETS and RTL, on which a case is run when all are."""
+    return ("cpu",) if case.suite != "node" or case.op not in EDGE or twin(case) else (*TARGETS, RTL)
 
 
 def shares() -> dict[str, tuple[str, ...]]:
-    """By case of the node suite, the targets that take it into their share. cpu takes all but twins whole."""
+    """By case of the node suite, the targets that take it into their share. cpu takes all but twins whole, and RTL
+    chooses among those between integers."""
     chosen: dict[str, tuple[str, ...]] = {c.name: () for c in cases("node")}
     for turn, device in enumerate(TARGETS):
         mine = [c for c in cases("node") if device in devices(c)]
@@ -72,6 +74,8 @@ def shares() -> dict[str, tuple[str, ...]]:
         rest = [c for c in mine if device != "cpu" or twin(c)]
         for case in (*whole, *share(rest, lambda c: c.op, PARTS, turn)):
             chosen[case.name] += (device,)
+    for case in share([c for c in cases("node") if RTL in devices(c) and c.integer], lambda c: "", RTL_PARTS):
+        chosen[case.name] += (RTL,)
     return chosen
 
 

@@ -46,6 +46,12 @@ class Case:
     def inputs(self) -> list[str]:
         return [i.name for i in self.model.graph.input]
 
+    @property
+    def integer(self) -> bool:
+        """Whether all its ports are integers or bool."""
+        arrays = [a for inputs, outputs in self.data for a in (*inputs, *outputs)]
+        return all(a is not None and a.dtype.kind in "iub" for a in arrays)
+
 
 def _array(value: Any) -> Array | None:
     if isinstance(value, onnx.TensorProto):

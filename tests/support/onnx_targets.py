@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 from unittest import mock
 
@@ -26,6 +26,7 @@ from cuvil_hw.adapters.agilex import runtime as agilex_runtime
 from cuvil_hw.adapters.cuda import simulator as cuda_simulator
 from cuvil_hw.adapters.mlu import simulator as mlu_simulator
 from cuvil_hw.adapters.registry import load_adapter
+from cuvil_hw.adapters.streaming.verilated import build as verilated
 from cuvil_hw.compile import numbers
 from cuvil_hw.compile.precision import has_floats, quantized_dtypes
 from cuvil_hw.contract.calling import Calling, Guard
@@ -46,6 +47,8 @@ TARGETS = {
     "mlu370": "mlu370-x4",
 }
 TOGETHER = 100
+# A device beside the columns: zynq's designs as SystemVerilog in Verilator. Integers only, and fewer ops together.
+RTL, RTL_TOGETHER = "rtl", 30
 ROOM = 1e4
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ PASSED = Result("passed")
 
 @dataclass(frozen=True)
 class Outcome:
-    """`on`: results by device, "reference" or a key of TARGETS. `constants`: operands made constant."""
+    """`on`: results by device, "reference", RTL or a key of TARGETS. `constants`: operands made constant."""
 
     case: Case
     on: Mapping[str, Result]
@@ -162,13 +165,13 @@ def compiled(cases: Sequence[Ready], profile: Profile) -> Executable:
     return api.compile_program(program, profile, adapter, None, _precision(cases[0].kind), None, lambda _: None)
 
 
-def chunks(cases: Iterable[ReadyCase]) -> list[list[ReadyCase]]:
-    """Cases that can be one program."""
+def chunks(cases: Iterable[ReadyCase], most: int) -> list[list[ReadyCase]]:
+    """Cases that can be one program, of at most so many ops where they are several."""
     groups: dict[str, list[list[ReadyCase]]] = {}
     for case in cases:
         found = groups.setdefault(case.kind, [[]])
         size = len(list(case.program.block.ops))
-        if found[-1] and sum(len(list(c.program.block.ops)) for c in found[-1]) + size > TOGETHER:
+        if found[-1] and sum(len(list(c.program.block.ops)) for c in found[-1]) + size > most:
             found.append([])
         found[-1].append(case)
     return [chunk for found in groups.values() for chunk in found]
@@ -181,6 +184,7 @@ def quick_builds() -> Iterator[None]:
         (agilex_runtime, "BUILD_OPTIONS", ("-cl-opt-disable",)),
         (cuda_simulator, "_FAST", ("-O0",)),
         (mlu_simulator, "_KERNELS_LEVEL", "-O0"),
+        (verilated, "build", partial(verilated.build, quick=True)),
     )
     with ExitStack() as stack:
         for module, name, value in patched:
@@ -202,9 +206,9 @@ def halving(items: Sequence[T], together: Callable[[Sequence[T]], list[Result]])
         return [Result("refused", str(e)) if refused else Result("failed", f"{type(e).__name__}: {e}")]
 
 
-def attempt(cases: Sequence[ReadyCase], profile: Profile) -> list[Result]:
-    """Results of cases compiled and run together."""
-    with compiled(cases, profile) as executable:
+def attempt(cases: Sequence[ReadyCase], profile: Profile, interface: str | None = None) -> list[Result]:
+    """Results of cases compiled and run together. `interface`: the target's own when None."""
+    with Executable(compiled(cases, profile).artifact, interface) as executable:
         return _compare(executable, cases)
 
 
@@ -228,8 +232,9 @@ def _compare(executable: Executable, cases: Sequence[ReadyCase]) -> list[Result]
 
 
 def on_target(target: str, cases: Sequence[ReadyCase]) -> list[Result]:
-    """Result of each case on a column of TARGETS. Raises ToolNotFound when it can't run here."""
-    profile = roomy(TARGETS[target])
+    """Result of each case on a column of TARGETS or on RTL. Raises ToolNotFound when it can't run here."""
+    profile = roomy(TARGETS["zynq" if target == RTL else target])
+    interface, most = (RTL, RTL_TOGETHER) if target == RTL else (None, TOGETHER)
     results: dict[int, Result] = {}
     taken: list[ReadyCase] = []
     for case in cases:
@@ -239,14 +244,15 @@ def on_target(target: str, cases: Sequence[ReadyCase]) -> list[Result]:
         else:
             taken.append(case)
     with quick_builds():
-        for chunk in chunks(taken):
-            found = halving(chunk, lambda some: attempt(some, profile))
+        for chunk in chunks(taken, most):
+            found = halving(chunk, lambda some: attempt(some, profile, interface))
             results.update({id(c): r for c, r in zip(chunk, found, strict=True)})
     return [results[id(c)] for c in cases]
 
 
 def run(selected: Sequence[Case], devices: Callable[[Case], Sequence[str]]) -> list[Outcome]:
-    """Outcomes in order. `devices`: of TARGETS, on which a case that passes on the reference is run."""
+    """Outcomes in order. `devices`: of TARGETS and RTL, on which a case that passes on the reference is run; floats
+    never are on RTL."""
     found: dict[str, dict[str, Result]] = {}
     constants: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, list[ReadyCase]] = {}
@@ -260,7 +266,8 @@ def run(selected: Sequence[Case], devices: Callable[[Case], Sequence[str]]) -> l
         constants[case.name] = item.constants
         one = ready(item)
         for device in devices(case):
-            waiting.setdefault(device, []).append(one)
+            if device != RTL or one.kind != "floats":
+                waiting.setdefault(device, []).append(one)
     for device, cases in waiting.items():
         try:
             results = on_target(device, cases)
