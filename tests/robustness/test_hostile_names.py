@@ -114,6 +114,7 @@ def csim(folder: Path, *flags: str) -> str:
 
 
 @pytest.mark.needs("g++")
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("name", ["tables", "cuvil_hls", "stdint", "ap_int", "hls_stream", "src"])
 def test_projects_called_like_headers_and_folders(tmp_path: Path, name: str) -> None:
     folder = project(tmp_path, relu(), name)

@@ -17,7 +17,7 @@ from cuvil_hw.runtime.gate import Gate
 from tests.support.programs import DEVICES, data, program, saved, script
 
 pytestmark = [pytest.mark.needs("g++"), pytest.mark.must_run]
-INTERRUPTS = 3000
+INTERRUPTS = 3000  # unless `--full` is given, a fifth
 
 
 @pytest.mark.parametrize("device", ["cpu", "zynq", "cuda"])
@@ -84,9 +84,9 @@ def _raise_in(thread: int) -> None:
 
 
 @pytest.mark.parametrize(("device", "count"), [("null", INTERRUPTS // 2), ("cpu", INTERRUPTS // 2)])
-def test_interrupts_at_any_moment(device: str, count: int) -> None:
+def test_interrupts_at_any_moment(device: str, count: int, full: bool) -> None:
     """An exception out of nowhere, as Ctrl-C is one: nobody counts as inside afterwards."""
-    exe, x = program(device), data(0, 2)
+    exe, x, count = program(device), data(0, 2), count if full else count // 5
     expected = exe(x)
     interrupted, stop, draw = [0], threading.Event(), random.Random(0)
 

@@ -134,6 +134,7 @@ def module(path: str) -> ModuleType:
 @pytest.mark.slow
 @pytest.mark.must_run
 @pytest.mark.needs("torch", "sklearn", "xdsl", "ortools", "g++", "gcc")
+@pytest.mark.share(target=2)
 @pytest.mark.parametrize("target", ["pynq-z2", "cpu"])
 def test_the_demo(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
