@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from cuvil_hw.cli import bitstreams, check, doctor, gate, graph, hil, lock, opt, run, sign, synth, targets, timing
+from cuvil_hw.cli import (
+    bitstreams,
+    check,
+    doctor,
+    gate,
+    graph,
+    hil,
+    lock,
+    opt,
+    run,
+    serve,
+    sign,
+    synth,
+    targets,
+    timing,
+)
 from cuvil_hw.cli import compare as compare_command
 from cuvil_hw.cli import compile as compile_command
 from cuvil_hw.cli import report as report_command
@@ -29,6 +44,8 @@ Examples:
   cuvil test model.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7
 
   cuvil hil model.cuvil --rig rig.yaml --junit out.xml
+
+  cuvil serve models/ --port 8000
 
   cuvil report model.cuvil --html report.html
 
@@ -71,6 +88,7 @@ app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("test")(gate.gate)
 app.command("hil")(hil.hardware)
+app.command("serve")(serve.serve)
 app.command("report")(report_command.show_report)
 app.command("timing")(timing.show_timing)
 app.command("synth")(synth.synthesise)

@@ -64,7 +64,10 @@ def gate(
         raise typer.BadParameter("--labels and --min-accuracy go together")
     if (labels is not None or expect) and not inputs:
         raise typer.BadParameter("--min-accuracy and --expect are of what the program gives for an --input")
-    limits, most_s = parse_uses(max_use or ()), parse_time(max_latency) if max_latency is not None else None
+    limits, most_s = (
+        parse_uses(max_use or ()),
+        parse_time(max_latency, "--max-latency") if max_latency is not None else None,
+    )
     check_outputs([junit], [program, labels, *(inputs or ()), *(expect or ())])
     # Golden vectors are checked unless other limits are asked for; with --golden also then.
     others = (min_accuracy, min_throughput, most_s, *(max_use or ()), *(expect or ()))
@@ -104,7 +107,7 @@ def gate(
         raise typer.Exit(1)
 
 
-def parse_time(text: str) -> float:
+def parse_time(text: str, option: str) -> float:
     """`5ms`, `800us` or `0.01s` → seconds. Raises BadParameter."""
     for unit, factor in (("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)):
         if text.endswith(unit):
@@ -115,7 +118,7 @@ def parse_time(text: str) -> float:
             if 0 < seconds < float("inf"):
                 return seconds
             break
-    raise typer.BadParameter(f"--max-latency is {text!r}, expected a time and its unit: 5ms, 800us or 0.01s")
+    raise typer.BadParameter(f"{option} is {text!r}, expected a time and its unit: 5ms, 800us or 0.01s")
 
 
 def parse_uses(texts: Sequence[str]) -> dict[str, float]:

@@ -19,6 +19,7 @@ ROOMS = (
     "extent",  # algebra of open sizes
     "ops",
     "runtime",  # running a program that was built
+    "serve",  # models over a network
     "schedule",  # kernels, resources, solver, memory: pure data
     "target",  # profiles of boards
     "ir",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from onnx import TensorProto
 from onnx.external_data_helper import uses_external_data
 
