@@ -62,6 +62,8 @@ from cuvil_hw.schedule.slots import Slots, TimeSlot
 from cuvil_hw.schedule.space import Candidate, Choice, KernelChoices, Proposals, Surroundings
 from cuvil_hw.target.opt_level import at_level, level_of, searches
 from cuvil_hw.target.profile import Profile, load_profile
+from cuvil_hw.telemetry.logs import FIELDS
+from cuvil_hw.telemetry.spans import stage, stages
 from cuvil_hw.types import TensorType
 
 # progress(what is being done, steps done, steps in all)
@@ -158,7 +160,7 @@ def compile(
     profile = at_level(load_profile(target), opt_level)
     step = _steps(profile.name, progress)
     adapter, slots = adapter_for(profile, interface), slots_of(model, timing)
-    with observed(Dump(dump) if dump is not None else None):
+    with stages("cuvil.compile", target=profile.name, model=name), observed(Dump(dump) if dump is not None else None):
         step("import the model")
         if opens_shapes(model, example_inputs, shapes, constraints):
             if state or slots or golden:
@@ -225,7 +227,8 @@ def compile_all(
         try:
             adapter = adapter_for(profile, interface)
             copied = program.clone()
-            one = compile_program(copied, profile, adapter, calibration, precision, interface, step)
+            with stages("cuvil.compile", target=label, model=name):
+                one = compile_program(copied, profile, adapter, calibration, precision, interface, step)
             made[label] = kept(one, golden)
         except CuvilError as e:
             if done is None:
@@ -323,7 +326,8 @@ def _steps(target: str, progress: Progress | None) -> Callable[[str], None]:
     and reports it to `progress`."""
 
     def step(what: str) -> None:
-        _log.info("%s: %s", target, what)
+        stage(what)
+        _log.info("%s: %s", target, what, extra={FIELDS: {"target": target, "step": what}})
         if progress is not None:
             progress(what, STEPS.index(what.partition(":")[0]), len(STEPS))
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cuvil_hw.errors import CuvilError, pip_install
+from cuvil_hw.telemetry.logs import shown
 
 FAILED, USAGE, BUG, INTERRUPTED = 1, 2, 70, 130
 _BUG = (
@@ -128,24 +129,8 @@ def _logging(verbose: int) -> Iterator[None]:
     if not verbose:
         yield
         return
-    from cuvil_hw.errors.quoting import lines
-
-    class Safe(logging.Formatter):
-        """Names of models stand in messages: nothing in them controls the terminal."""
-
-        def format(self, record: logging.LogRecord) -> str:
-            return lines(super().format(record))
-
-    logger, handler = logging.getLogger("cuvil"), logging.StreamHandler()
-    handler.setFormatter(Safe("%(asctime)s %(name)s: %(message)s"))
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    try:
+    with shown(logging.INFO if verbose == 1 else logging.DEBUG):
         yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
 
 
 def _trace(debug: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import sys
 from json import dumps
@@ -15,6 +17,7 @@ from cuvil_hw.cli.gate import parse_time
 from cuvil_hw.cli.output import console
 from cuvil_hw.cli.sign import MinRelease, SignedBy
 from cuvil_hw.errors import CuvilError, ToolNotFound, pip_install
+from cuvil_hw.telemetry.logs import shown
 
 TOKEN = "CUVIL_TOKEN"
 
@@ -91,7 +94,15 @@ def serve(
             console().print(f"serving on {scheme}://{host}:{http}/v2{more}", markup=False, soft_wrap=True)
         sys.stdout.flush()
 
-    asyncio.run(server.run(repository, access, said, parse_time(poll, "--poll") if poll is not None else None))
+    metrics: server.Metrics | None = None
+    with contextlib.suppress(ModuleNotFoundError):  # /metrics then says what to install
+        from cuvil_hw.serve.metrics import exposition
+
+        metrics = exposition
+    poll_s = parse_time(poll, "--poll") if poll is not None else None
+    # With -v there is a handler already.
+    with contextlib.nullcontext() if logging.getLogger("cuvil").handlers else shown(logging.INFO):
+        asyncio.run(server.run(repository, access, said, poll_s, metrics))
 
 
 def _token(file: Path | None) -> str | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from cuvil_hw.contract import programs
 from cuvil_hw.errors import BuildFailed, CuvilError, ToolNotFound
 from cuvil_hw.errors.quoting import shell
+from cuvil_hw.telemetry.spans import span
 
 _log = logging.getLogger("cuvil.build")
 _running: dict[int, subprocess.Popen[bytes]] = {}  # by the thread that waits for it
@@ -155,7 +156,7 @@ def _run_with(command: Command, folder: Path, env: Mapping[str, str]) -> None:
         )
     except OSError as e:
         raise BuildFailed(command.argv, -1, f"could not be started to {command.purpose}: {e}") from e
-    with process, _listed(process):
+    with span("cuvil.tool", purpose=command.purpose, program=command.argv[0]), process, _listed(process):
         try:
             output, _ = process.communicate(timeout=command.timeout_s)
         except BaseException as e:

@@ -36,6 +36,7 @@ from cuvil_hw.passes import (
     stored,
     unroll,
 )
+from cuvil_hw.telemetry.spans import span
 
 # Called after each pass with what it is called and the module that it left.
 Observer = Callable[[str, ModuleOp], None]
@@ -242,8 +243,9 @@ def apply(passes: Iterable[ModulePass], module: ModuleOp, context: Context) -> N
     where somebody observes: verifying takes a quarter of a compilation. Raises CuvilError when it is invalid."""
     ran = []
     for each in passes:
-        each.apply(context, module)
         ran.append(str(each.spec()))
+        with span("cuvil.pass", spec=ran[-1]):
+            each.apply(context, module)
         if _observer.get() is not None:
             _verify(module, ran[-1:])
             observe(ran[-1], module)

@@ -38,6 +38,7 @@ from cuvil_hw.runtime.inputs import (
 )
 from cuvil_hw.runtime.opened import Opened
 from cuvil_hw.runtime.parts import calling_of, host_programs, is_direct, load_on_device, type_of
+from cuvil_hw.telemetry.spans import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,8 @@ class Executable:
         n = self._samples(arrays)
         opened = self._open()
         try:
-            with self._turn if self._calling.states else nullcontext(), opened.inside():
+            turn = self._turn if self._calling.states else nullcontext()
+            with span("cuvil.call", program=self.name, interface=self.interface, samples=n), turn, opened.inside():
                 kept, loaded = dict(self._kept), opened.loaded()
                 stacks = self._stack(arrays | kept, n)
                 outputs, seconds = self._evaluate(loaded, stacks, n)
@@ -361,9 +363,10 @@ class Executable:
         if n == 0:
             return [np.empty((0, *p.shape), dtypes.to_numpy(p.dtype)) for p in self.artifact.manifest.outputs], 0.0
         before = dict(zip(self._prologue.program.inputs, stacks, strict=True))
-        before = self._prologue.run(before, n)
-        given = [np.require(v, requirements=["C", "A"]) for v in self._prologue.pick(before, n)]
-        with registry.blaming(registry.DEVICES, self.artifact.manifest.adapter):
+        with span("cuvil.host.before"):
+            before = self._prologue.run(before, n)
+            given = [np.require(v, requirements=["C", "A"]) for v in self._prologue.pick(before, n)]
+        with span("cuvil.device"), registry.blaming(registry.DEVICES, self.artifact.manifest.adapter):
             results, seconds = loaded.run(given)
         ports = self.artifact.manifest.device_outputs
         if len(results) != len(ports):
@@ -373,7 +376,8 @@ class Executable:
                 got, want = f"{array.dtype} {array.shape}", f"{port.dtype} {(n, *port.shape)}"
                 raise DeviceError(f"{self.name}: the device gave {got} for {port.name!r}, expected {want}")
         after = before | dict(zip(self._epilogue.program.inputs, results, strict=True))
-        return self._epilogue.pick(self._epilogue.run(after, n), n), seconds
+        with span("cuvil.host.after"):
+            return self._epilogue.pick(self._epilogue.run(after, n), n), seconds
 
     def _fresh(self, outputs: Sequence[Array], stacks: Sequence[Array], n: int) -> list[Array]:
         """Outputs in their ports' shapes; they share memory with nothing else."""

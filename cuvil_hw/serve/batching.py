@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from time import monotonic
 
 import numpy as np
@@ -76,6 +78,23 @@ class Counts:
     restarts: int = 0
 
 
+class Histogram:
+    """Counts of seconds, cumulative as Prometheus has them."""
+
+    BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+    def __init__(self) -> None:
+        self.total, self._counts = 0.0, [0] * (len(self.BOUNDS) + 1)
+
+    def add(self, seconds: float) -> None:
+        self.total += seconds
+        self._counts[bisect_left(self.BOUNDS, seconds)] += 1
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound and how many are at most that."""
+        return list(zip((*map(str, self.BOUNDS), "+Inf"), accumulate(self._counts), strict=True))
+
+
 class Batcher:
     """The queue of one version of a model. `call` raises WorkerDied when the worker is gone; it is then called again,
     with another worker behind it, once for a merged batch and once for each request by itself."""
@@ -84,7 +103,7 @@ class Batcher:
         self, call: Call, times: Sequence[tuple[int, float]], max_batch: int, bound_s: float, timeout_s: float
     ) -> None:
         self.max_batch, self.bound_s, self.timeout_s = max_batch, bound_s, timeout_s
-        self.time, self.counts = CallTime(times), Counts()
+        self.time, self.counts, self.latency = CallTime(times), Counts(), Histogram()
         self._call, self._queue, self._arrived = call, deque[Waiting](), asyncio.Event()
         self._queued = self._inside = 0
         self._since = 0.0
@@ -184,6 +203,7 @@ class Batcher:
                 start = 0
                 for waiting in part:
                     if not waiting.done.done():
+                        self.latency.add(monotonic() - waiting.since)
                         waiting.done.set_result([a[start : start + waiting.samples] for a in made])
                     start += waiting.samples
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cuvil_hw.errors import CuvilError
+from cuvil_hw.errors import CuvilError, pip_install
 from cuvil_hw.serve import protocol
 from cuvil_hw.serve.faults import RequestError, busy, unknown, wrong
 from cuvil_hw.serve.protocol import ByteBudget, InferRequest, InferResponse, InferTensor
@@ -113,7 +113,9 @@ class HttpFront:
     def _get(self, path: str) -> Reply:
         if path == "/v2":
             return _json(protocol.server_metadata())
-        if path == "/metrics" and self._metrics is not None:
+        if path == "/metrics":
+            if self._metrics is None:
+                raise unknown(f"/metrics needs prometheus-client; {pip_install('observe')}")
             kind, text = self._metrics()
             return 200, {"content-type": kind}, text
         found = _MODEL.match(path)

@@ -28,6 +28,8 @@ from cuvil_hw.serve.faults import RequestError, Retired, WorkerDied, unknown
 from cuvil_hw.serve.process import About, WorkerProcess
 from cuvil_hw.serve.protocol import InferRequest, InferResponse, arrays_for
 from cuvil_hw.serve.wire import Array
+from cuvil_hw.telemetry.logs import FIELDS
+from cuvil_hw.telemetry.spans import span
 
 _log = logging.getLogger("cuvil.serve")
 _MOST_PAUSE_S = 10.0
@@ -110,7 +112,9 @@ class Version:
         self._worker = None
         self.batcher.counts.restarts += 1
         await worker.close(at_once=True)
-        _log.warning("%s: its worker (process %d) is gone; it is started again", self.about.program, worker.pid)
+        about = {"program": self.about.program, "pid": worker.pid}
+        told = "%s: its worker (process %d) is gone; it is started again"
+        _log.warning(told, self.about.program, worker.pid, extra={FIELDS: about})
 
     async def _restarted(self) -> WorkerProcess:
         """Raises RequestError where it can't be started; the next attempt waits longer."""
@@ -203,16 +207,17 @@ class Repository:
             made = await Version.load(path, self.limits, self.interface, self.trust, self.min_release)
         except (CuvilError, OSError) as e:
             model.faults[number] = str(e)
-            _log.error("model %s version %d is refused: %s", model.name, number, e)
+            fields = {"model": model.name, "version": number, "reason": str(e)}
+            _log.error("model %s version %d is refused: %s", model.name, number, e, extra={FIELDS: fields})
             return
         # From this line on requests go to the new one; those that the old one has stay with it.
         model.versions[number] = made
         model.faults.pop(number, None)
         about = made.about
         checked = f"{about.golden} golden vectors are right" if about.golden else "has no golden vectors, unchecked"
-        _log.info(
-            "model %s version %d is ready (%s, %s; %s)", model.name, number, about.adapter, about.interface, checked
-        )
+        fields = {"model": model.name, "version": number, "sha256": made.sha256, "golden": about.golden}
+        told = (model.name, number, about.adapter, about.interface, checked)
+        _log.info("model %s version %d is ready (%s, %s; %s)", *told, extra={FIELDS: fields})
         if old is not None:
             self._drain(old)
 
@@ -244,7 +249,9 @@ class Repository:
         while True:
             number, version = self.find(asked.model, asked.version)
             arrays, samples = arrays_for(asked, version.about)
-            with contextlib.suppress(Retired):  # swapped since `find`: the newer one takes it
+            about = {"model": asked.model, "version": number, "samples": samples, "request": asked.id or None}
+            # Retired: swapped since `find`; the newer one takes it.
+            with contextlib.suppress(Retired), span("cuvil.infer", **about):
                 made = await version.batcher.submit(arrays, samples)
                 return InferResponse(asked, str(number), version.about.outputs, made)
 

@@ -23,6 +23,7 @@ from cuvil_hw.serve.http_front import HttpFront
 from cuvil_hw.serve.protocol import ByteBudget
 from cuvil_hw.serve.repository import Repository
 
+Metrics = Callable[[Repository, ByteBudget], Callable[[], tuple[str, bytes]]]
 _log = logging.getLogger("cuvil.serve")
 _HEADERS_S = 10.0  # for a request's line and headers
 _CONNECTIONS = 1000
@@ -98,13 +99,14 @@ class _Patient(H11Protocol):
 
 @contextlib.asynccontextmanager
 async def serving(
-    repository: Repository, access: Listening, metrics: Callable[[], tuple[str, bytes]] | None = None
+    repository: Repository, access: Listening, metrics: Metrics | None = None
 ) -> AsyncIterator[tuple[int, int | None]]:
     """The ports of HTTP and gRPC while models are loaded and served. At the end no new request is taken, those that are
     here are answered, and workers end. Raises CuvilError where it can't start."""
     access.check()
     budget = ByteBudget(repository.limits.max_memory)
-    http = HttpFront(repository, budget, access.token, metrics)
+    shown = metrics(repository, budget) if metrics is not None else None
+    http = HttpFront(repository, budget, access.token, shown)
     rpc = GrpcFront(repository, budget, access.token)
     try:
         await repository.load_all()
@@ -175,7 +177,7 @@ async def _grpc(front: GrpcFront, access: Listening, most: int) -> tuple[grpc.ai
 
 async def run(
     repository: Repository, access: Listening, said: Callable[[int, int | None], None], poll_s: float | None = None,
-    metrics: Callable[[], tuple[str, bytes]] | None = None,
+    metrics: Metrics | None = None,
 ) -> None:  # fmt: skip
     """Serve until SIGINT or SIGTERM. SIGHUP, and every `poll_s` seconds: look for new files. `said` gets the ports.
     Raises CuvilError."""

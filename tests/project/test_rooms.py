@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Bottom up; what stands in one line may import one another.
 ROOMS = (
-    "errors dtypes types data version",
+    "errors dtypes types data version telemetry",
     "expr",  # scalar expressions and index arithmetic
     "contract",  # between compiler and devices: build, device, calling, signature, registry; NumPy only
     "report",  # how a report looks

@@ -109,6 +109,31 @@ def test_reload_loses_and_mixes_nothing_and_a_bad_version_changes_nothing(
     assert len(served.children()) == 1  # the workers of old versions have ended
 
 
+def test_metrics_are_prometheus(served: Served) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    def scrape() -> dict[tuple[str, str], float]:
+        with urllib.request.urlopen(f"http://{served.url}/metrics", timeout=60) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        rows = [s for f in families for s in f.samples if s.labels.get("model", "scale") == "scale"]
+        return {(s.name, s.labels.get("outcome") or s.labels.get("le", "")): s.value for s in rows}
+
+    before = scrape()
+    infer(served, x(3))
+    call(served, "/v2/models/scale/infer", {"inputs": []})  # refused before it reaches a queue
+    after = scrape()
+    changed = {key: after[key] - before[key] for key in after if after[key] != before[key]}
+    seconds = changed.pop(("cuvil_request_seconds_sum", ""))
+    assert seconds > 0
+    assert {k: v for k, v in changed.items() if not k[0].endswith("_bucket")} == {
+        ("cuvil_requests_total", "ok"): 1,
+        ("cuvil_samples_total", ""): 3,
+        ("cuvil_calls_total", ""): 1,
+        ("cuvil_request_seconds_count", ""): 1,
+    }
+    assert changed["cuvil_request_seconds_bucket", "+Inf"] == 1
+
+
 def test_a_killed_worker_is_replaced(served: Served) -> None:
     (worker,) = served.children()
     os.kill(worker, signal.SIGKILL)
