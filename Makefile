@@ -40,8 +40,8 @@ test: suite ## run every test (ARGS='-k name' to choose, JOBS=4 at once)
 suite: $(VENV)/.dev ## the same without the board tests
 	$(BIN)/python -m pytest -n $(JOBS) $(SPREAD) $(ARGS)
 
-conformance: $(VENV)/.dev ## run tests/conformance and tests/robustness with every case, of which `make test` runs an even share
-	$(BIN)/python -m pytest -n $(or $(JOBS),auto) $(SPREAD) tests/conformance tests/robustness --full $(ARGS)
+conformance: $(VENV)/.dev ## run every case of which `make test` runs an even share
+	$(BIN)/python -m pytest -n $(or $(JOBS),auto) $(SPREAD) tests/conformance tests/robustness tests/adapters/streaming --full $(ARGS)
 
 board: $(VENV)/.dev $(BOARD)/.dev ## run the runtime and the board's driver on Python 3.10, NumPy 1.21 and pynq (BOARD_PYTHON=…)
 	CUVIL_COMPILER=$(abspath $(BIN))/python $(BOARD)/bin/python -m pytest tests/pynq

@@ -39,6 +39,7 @@ def within(have: Any, want: Any, step: float) -> bool:
     return bool((off <= step * want.double().abs() + step * want.double().abs().max()).all())
 
 
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize("target", ["cpu", "h100", "mlu270"])
 @pytest.mark.parametrize("dtype", STEP, ids=str)
 @pytest.mark.parametrize("name", NETWORKS)

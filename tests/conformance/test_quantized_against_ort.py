@@ -8,6 +8,7 @@ import pytest
 from tests.support.quantized_networks import network, onnx_runtime, ours, sqnr
 
 
+@pytest.mark.share(name=2)
 @pytest.mark.parametrize(
     "name", ["mlp, tanh", "cnn, batch norm", "cnn, average pools", "depthwise", "residual", "gru", "attention, causal"]
 )

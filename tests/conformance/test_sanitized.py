@@ -24,7 +24,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.share(name=4)
+@pytest.mark.share(name=6)
 def test_models_are_clean(models: Path, tmp_path: Path, name: str) -> None:
     with cuvil.compile(models / f"{name}.onnx") as program:
         program.save(tmp_path / "model.c")

@@ -129,7 +129,7 @@ def truncated(path: Path):
 
 
 # (model, spread of random inputs, inputs)
-REAL = [("kws_ref_model", 50, 3), ("ad_deep_autoencoder", 30, 6), ("ic_resnet", 60, 6), ("vww_mobilenet_v1", 1, 3)]
+REAL = [("kws_ref_model", 50, 2), ("ad_deep_autoencoder", 30, 6), ("ic_resnet", 60, 2), ("vww_mobilenet_v1", 1, 1)]
 
 
 @pytest.mark.parametrize(("name", "spread", "count"), REAL)

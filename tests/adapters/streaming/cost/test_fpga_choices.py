@@ -32,7 +32,7 @@ from tests.support.xilinx import ap_types
 
 pytestmark = [pytest.mark.must_run, pytest.mark.needs("ortools", "onnx")]
 
-MODELS = ["kws_ref_model", "tfc_2w2a_qonnx", pytest.param("ic_resnet", marks=pytest.mark.slow)]
+MODELS = ["kws_ref_model", pytest.param("ic_resnet", marks=pytest.mark.slow), "tfc_2w2a_qonnx"]
 BOARDS = {"pynq-z2": FABRICS["dsp48e1"], "zcu104": FABRICS["dsp48e2"]}
 
 
@@ -59,6 +59,7 @@ def top(functions: dict[str, Counted]) -> Counted:
     return found
 
 
+@pytest.mark.share(model=3)
 @pytest.mark.parametrize("target", BOARDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_source_asks_for_what_the_report_says(models: Path, model: str, target: str) -> None:

@@ -120,8 +120,9 @@ def check(seed: int) -> bool:
     return True
 
 
-def test_random_windows_are_the_meaning() -> None:
-    assert sum(check(seed) for seed in range(40)) > 25
+def test_random_windows_are_the_meaning(full: bool) -> None:
+    seeds = 40 if full else 16
+    assert sum(check(seed) for seed in range(seeds)) > 0.6 * seeds
 
 
 @pytest.mark.parametrize(

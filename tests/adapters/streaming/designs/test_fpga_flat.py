@@ -17,6 +17,7 @@ from tests.support.flat_check import unflat
 from tests.support.fpga_networks import network
 
 
+@pytest.mark.share(seed=2)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_are_flat(seed: int) -> None:
     program: Program

@@ -102,6 +102,7 @@ def program_of(name: str) -> Program:
     return b.finish([("y", build(b, b.input(0)))])
 
 
+@pytest.mark.share(seed=2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", CASES)
 def test_streamed_in_any_order_with_the_bits_of_the_meaning(name: str, seed: int) -> None:
@@ -125,6 +126,7 @@ def agree(program: Program, seed: int) -> list[Process]:
     return forms
 
 
+@pytest.mark.share(seed=2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("op", [ops.CumSum, ops.CumProd])
