@@ -18,6 +18,9 @@ if _OWN:
     os.environ |= {"CUVIL_CACHE": tempfile.mkdtemp(prefix="cuvil-tests-"), "CUVIL_TESTS_RUN": str(os.getpid())}
 _CACHE = os.environ["CUVIL_CACHE"]
 
+# Before NumPy and PyTorch are: workers fill the processor, threads inside one would wait for each other in loops.
+os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden"
 IN_CI = os.environ.get("CI", "").lower() == "true"

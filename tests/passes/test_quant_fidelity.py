@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy, deepcopy
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,11 @@ X = RNG.uniform(0, 1, (48, 1, 8, 8)).astype(np.float32)
 
 
 def network(norm: bool = False) -> nn.Module:
+    return deepcopy(trained(norm))
+
+
+@cache
+def trained(norm: bool) -> nn.Module:
     torch.manual_seed(1)
     first = [nn.Conv2d(1, 4, 3, padding=1), *([nn.BatchNorm2d(4)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
     module = nn.Sequential(*first, nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 5))
