@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from cuvil_hw.contract.loops import Carried, Sliced, StepLoop
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.expr.guarded import settled
 from cuvil_hw.expr.nodes import Expr, Iter, Load, Reduce, Tensor, Whole, const, index, parallel, placeholder
 from cuvil_hw.expr.radix import split_iterators
 from cuvil_hw.expr.traverse import substitute, walk
@@ -242,7 +243,7 @@ def _kernel(
     iterators = tuple(parallel(f"i{d}", e) for d, e in enumerate(tensor.shape))
     body = tensor.at(*[index(0) if i.extent == 1 else i for i in iterators])
     units: dict[Iter, Expr] = {e: index(0) for e in walk(body) if isinstance(e, Iter) and e.extent == 1}
-    body = split_iterators(substitute(body, units) if units else body)
+    body = split_iterators(settled(substitute(body, units) if units else body))
     reduces = [e for e in walk(body) if isinstance(e, Reduce)]
     if len(reduces) > 1:
         raise CuvilError(f"kernel {name} has {len(reduces)} reductions; the fusion pass must not group them")

@@ -14,8 +14,9 @@ from xdsl.ir import SSAValue
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.cpu.reach import alone, in_body, whole_step
 from cuvil_hw.adapters.cpu.requantize import Rescaled, rescaled
-from cuvil_hw.adapters.sequential.nest import conjuncts, depth_of
+from cuvil_hw.adapters.sequential.nest import depth_of
 from cuvil_hw.adapters.sequential.product import product_of
+from cuvil_hw.expr.guarded import conjuncts
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Reduce, Select
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import lanes, level2

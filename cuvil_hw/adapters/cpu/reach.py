@@ -7,7 +7,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.sequential.nest import box_bits, conjuncts, identity
+from cuvil_hw.adapters.sequential.nest import box_bits, identity
+from cuvil_hw.expr.guarded import conjuncts
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Reduce, Select, State, affine
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel

@@ -145,7 +145,7 @@ class InRegisters(Lowering):
             return e.put(arith.SubiOp(wide, e.const(stage.zero, stage.dtype))) if stage.zero else wide
 
         part = band if band is not None and count < band.extent else None
-        stage.copy(e, env, sizes, buffer.type.shape, part, value, lambda v, at: e.store(v, memory, *at))
+        stage.copy(e, env, sizes, part, value, lambda v, at: e.store(v, memory, *at))
         return memory
 
     def _rows(self, tile: SSAValue, lanes: int, iters: Iters, staged: SSAValue | None) -> None:

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import FunctionType, IntegerType, MemRefType
 from xdsl.ir import Block, Region, SSAValue
 
 from cuvil_hw import dtypes
+from cuvil_hw.expr.guarded import conjuncts
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Lookup, Reduce, Select, State
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.ir import level2
@@ -317,12 +318,6 @@ def identity(kind: str, dtype: str) -> float | int | None:
         case "min":
             return float("inf") if dtypes.is_float(dtype) else dtypes.int_range(dtype)[1]
     return None
-
-
-def conjuncts(cond: Expr) -> list[Expr]:
-    if isinstance(cond, Apply) and cond.op == "and":
-        return [p for side in cond.args for p in conjuncts(side)]
-    return [cond]
 
 
 def depth_of(guard: Expr, iters: Sequence[Iter]) -> int:

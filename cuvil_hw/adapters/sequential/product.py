@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from cuvil_hw import dtypes
-from cuvil_hw.adapters.sequential.nest import conjuncts
+from cuvil_hw.expr.guarded import conjuncts
 from cuvil_hw.expr.nodes import Apply, Const, Expr, Iter, Load, Reduce, Select, State, affine
 from cuvil_hw.expr.traverse import walk
 from cuvil_hw.schedule.kernel import Kernel

@@ -25,12 +25,21 @@ def numbers(seed: int, dtype: str, *shape: int) -> Any:
 
 
 def conv(
-    x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, pad: int = 1, dilation: int = 1, relu: bool = True
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    stride: int = 1,
+    pad: int = 1,
+    dilation: int = 1,
+    relu: bool = True,
+    view: Any = None,
 ) -> Make:
+    """`view`: an op between the input, of shape `x`, and the convolution."""
+
     def make(dtype: str) -> tuple[Program, tuple[Any, ...]]:
         b = Builder([("x", T(x, dtype))])
         op = ops.Conv((stride,) * 2, (pad,) * 4, (dilation,) * 2)
-        y = b.op(op, b.input(0), b.const(numbers(1, dtype, *w)), b.const(numbers(2, dtype, w[0])))
+        given = b.op(view, b.input(0)) if view is not None else b.input(0)
+        y = b.op(op, given, b.const(numbers(1, dtype, *w)), b.const(numbers(2, dtype, w[0])))
         return b.finish([("y", b.op(ops.Relu(), y) if relu else y)]), (numbers(3, dtype, *x),)
 
     return make
@@ -97,6 +106,8 @@ CASES: dict[str, Make] = {
     "lanes left over": conv((2, 4, 5, 11), (21, 4, 3, 3)),
     "strided": conv((1, 3, 11, 14), (9, 3, 3, 3), stride=2),
     "dilated, wide padding": conv((1, 2, 8, 9), (8, 2, 3, 3), pad=3, dilation=2),
+    "behind a reshape": conv((2, 117), (16, 1, 3, 3), stride=2, view=ops.Reshape((2, 1, 9, 13))),
+    "of a part": conv((1, 3, 9, 13), (16, 2, 3, 3), view=ops.Slice((0, 1, 2, 3), (1, 2, 7, 9), (1, 1, 1, 1))),
     "bands of rows": conv((1, 8, 60, 70), (8, 8, 3, 3)),
     "no padding": conv((1, 5, 4, 7), (40, 5, 1, 1), pad=0, relu=False),
     "more padding than input": conv((1, 2, 2, 2), (8, 2, 3, 3), pad=2),
@@ -173,8 +184,9 @@ def test_what_is_no_arithmetic_on_neighbours_has_plain_loops(make: Any) -> None:
         ((1, 5, 11, 14), (9, 5, 3, 3), 2, (0, 0, 1, 1)),
         ((1, 128, 30, 70), (8, 128, 3, 3), 1, (1, 1, 1, 1)),
         ((1, 1, 8, 8), (8, 1, 3, 3), 1, (1, 1, 1, 1)),
+        ((490,), (16, 1, 10, 4), 2, (4, 1, 5, 1)),
     ],
-    ids=["padded", "of a batch", "strided", "bands", "one channel"],
+    ids=["padded", "of a batch", "strided", "bands", "one channel", "behind a reshape"],
 )
 def test_bytes_are_added_up_by_pairs(x_type: str, x: Any, w: Any, stride: int, pads: Any) -> None:
     draw = np.random.default_rng(5)
@@ -186,7 +198,8 @@ def test_bytes_are_added_up_by_pairs(x_type: str, x: Any, w: Any, stride: int, p
     b = Builder([("x", T(x, x_type))])
     conv = ops.Conv((stride,) * 2, pads, (1, 1), x_zp=low + 255, acc="i27")
     bias = b.const(draw.integers(-(1 << 20), 1 << 20, w[0]).astype(np.int32), "i27")
-    total = b.op(conv, b.input(0), b.const(weights), bias)
+    image = b.input(0) if len(x) == 4 else b.op(ops.Reshape((1, 1, 49, 10)), b.input(0))
+    total = b.op(conv, image, b.const(weights), bias)
     many = tuple(int(m) for m in draw.integers(1 << 29, 1 << 31, w[0]))
     program = b.finish([("y", b.op(ops.Rescale(many, (46,), "i8", output_zp=-5), total)), ("sums", total)])
     graph = graph_of(program)
