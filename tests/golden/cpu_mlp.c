@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
+static inline float maximum_f32(float a, float b) { return !(a <= b) && b == b ? a : b; }
 
 // linear_0: linear, relu, mlp.py:7
 static void linear_0(const float *restrict c_1, const float *restrict x_1, const float *restrict c, float *restrict linear_0_out) {

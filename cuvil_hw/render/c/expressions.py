@@ -112,7 +112,7 @@ class Expressions:
             sign, prec = FLOAT[name]
             return self._float_binary(sign, prec, exact[0], exact[1], result)
         if name in HELPERS and (name.endswith("f") or result != IntegerType(1)):
-            return self._call_helper(name, HELPERS[name], exact, result)
+            return self._call_helper(name, self.lang.helpers.get(name, HELPERS[name]), exact, result)
         if name in UNSIGNED_HELPERS:
             # Where any width has a type, the call converts: g++ takes f(T(x), T(x)) for a declaration of parameters.
             bits = exact if self.lang.arbitrary else [self._unsigned(a, result) for a in exact]

@@ -62,6 +62,7 @@ class Lang:
         bitcast: the bits of {x} as {type}; "" where a union does it.
         math: names of functions; `math_f32` ({name}): how their float twin is called; `own_f32`: twins that are
             helpers (functions.py), by the name of the function for double.
+        helpers: bodies of helper functions by op, in the place of those in operators.py.
         wide_suffix: of 64-bit literals.
         product: statements that compute {x} into a new {name} of {type}, by value of `cuvil.multiplier`.
         product_pair: statement that multiplies {low} and {high} by {shared} ({a}, {b} bits of the factors, {s} of a
@@ -175,6 +176,7 @@ class Lang:
     bitcast: str = ""
     vectors: str = ""
     own_f32: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    helpers: Mapping[str, str] = field(default_factory=dict)
 
     def twin(self, name: str, helpers: dict[str, str]) -> str:
         """How the float twin of a function for double is called; one of our own is among `helpers` from now on."""
@@ -204,6 +206,11 @@ C99 = Lang(
     unroll="#pragma GCC unroll 16",
     hints_first=True,
     own_f32=OWN_F32,
+    # Of the same values as the general ones: GCC vectorises a choice that is no disjunction.
+    helpers={
+        "arith.maximumf": "return !(a <= b) && b == b ? a : b;",
+        "arith.minimumf": "return !(a >= b) && b == b ? a : b;",
+    },
 )
 
 _MULTIPLY = "const {type} {name} = {x};\n#pragma HLS bind_op variable={name} op=mul impl="

@@ -23,6 +23,7 @@ BANG: Lang = replace(
     C99,
     vectors="",
     own_f32={},
+    helpers={},
     unroll="",
     hints_first=False,
     name="BANG C",

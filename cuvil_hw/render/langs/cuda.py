@@ -62,6 +62,7 @@ CUDA: Lang = replace(
     C99,
     vectors="",
     own_f32={},
+    helpers={},
     unroll="",
     hints_first=False,
     name="CUDA C++",
