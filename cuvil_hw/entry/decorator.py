@@ -12,6 +12,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from cuvil_hw import api
 from cuvil_hw.compile.arguments import check_arguments, check_function
 from cuvil_hw.contract.imported import imported_class
@@ -38,14 +40,19 @@ Target = str | Path | Profile
 class _Variant:
     """One compilation of a function.
 
-    `kept`: objects whose ids are part of `key`, kept alive so that the ids stay unique. `executable`: None if the
-    result doesn't depend on any array.
+    `facts`: strides and the like, which count where the function reads them. `kept`: objects whose ids are part of
+    `key`, kept alive so that the ids stay unique. `executable`: None if the result doesn't depend on any array.
     """
 
     key: Any
+    facts: tuple[Any, ...]
     kept: Mapping[tuple[int, bool], Any]
     traced: Traced
     executable: Any
+
+    def takes(self, given: Arguments) -> bool:
+        """Whether arguments of the same key are the same in what the function reads of arrays."""
+        return not self.traced.reads.facts or self.facts == _facts(given)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class CompiledFunction(Generic[P, R]):
             return part
         given = load.arguments(self.__wrapped__, args, kwargs)
         variant = self._variant(given)
+        _check_written(variant.traced, given)
         try:
             outputs = () if variant.executable is None else variant.executable.run(*given.arrays).outputs
         except GuardError as e:
@@ -104,13 +112,13 @@ class CompiledFunction(Generic[P, R]):
         key = _key(given, kept)
         with self._compiling:
             for variant in reversed(self._variants):
-                if variant.key == key and variant.traced.reads.unchanged():
+                if variant.key == key and variant.traced.reads.unchanged() and variant.takes(given):
                     return variant
             traced = _traced(self.__wrapped__, given, self.options)
             executable = None
             if traced.program.outputs:
                 executable = api.compile(traced.program, self.options.target, **self.options.others)
-            variant = _Variant(key, kept, traced, executable)
+            variant = _Variant(key, _facts(given), kept, traced, executable)
             self._variants.append(variant)
             return variant
 
@@ -290,12 +298,57 @@ def _key(given: Arguments, kept: dict[tuple[int, bool], Any]) -> Any:
     from cuvil_hw.frontend.python.captured import fingerprint
     from cuvil_hw.frontend.python.reads import environment
 
+    first: dict[int, int] = {}
+    for i in given.inputs:
+        first.setdefault(id(given.leaves[i]), i)
     arrays = set(given.inputs)
     leaves = tuple(
-        (type(x).__name__, tuple(x.shape), str(x.dtype)) if i in arrays else fingerprint(x, kept)
+        (type(x).__name__, tuple(x.shape), str(x.dtype), first[id(x)]) if i in arrays else fingerprint(x, kept)
         for i, x in enumerate(given.leaves)
     )
     return given.spec, leaves, environment()
+
+
+def _facts(given: Arguments) -> tuple[Any, ...]:
+    """What a function may read of arrays besides shapes, dtypes and values."""
+    load, _ = _front_end()
+    return tuple((load.strides(x), getattr(x, "requires_grad", False)) for x in given.arrays)
+
+
+def _check_written(traced: Traced, given: Arguments) -> None:
+    """Raises CuvilError where an array that the function writes into shares memory with another one that it reads: the
+    program wouldn't see the write there."""
+    by_name = dict(zip(given.names, given.arrays, strict=True))
+    others = [*by_name.items(), *(("an array from outside of the function", x) for x in traced.reads.arrays)]
+    for write in traced.program.calling.writes:
+        mine = by_name[write.input]
+        for name, other in others:
+            if (other is not mine or name not in by_name) and _overlap(mine, other):
+                raise CuvilError(f"{write.input} is written into, and {name} shares its memory; pass a copy of one")
+
+
+def _overlap(*arrays: Any) -> bool:
+    a, b = (x if isinstance(x, np.ndarray) else _Memory(x) for x in arrays)
+    work: Any = 1000  # typed as if it were 0 or -1
+    try:
+        return np.shares_memory(np.asarray(a), np.asarray(b), max_work=work)
+    except RuntimeError:  # too hard to say
+        return True
+
+
+class _Memory:
+    """Where a tensor lies, of any dtype, as NumPy understands it; its values aren't read."""
+
+    def __init__(self, tensor: Any) -> None:
+        size = tensor.element_size()
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape),
+            "strides": tuple(s * size for s in tensor.stride()),
+            "typestr": f"|V{size}",
+            "data": (tensor.data_ptr(), True),
+        }
 
 
 def _as_python(error: GuardError, traced: Traced) -> Exception:

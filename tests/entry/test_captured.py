@@ -192,6 +192,18 @@ def test_lists_that_the_function_fills_are_its_own(reference) -> None:
     assert len(reference) == 1
 
 
+class Own(np.ndarray):
+    """An array whose operations may be its own, as np.matrix's are."""
+
+
+@pytest.mark.parametrize("array", [np.ones(2).view(Own), np.ma.masked_array([1.0, 2.0], [0, 1])])
+def test_arrays_with_operations_of_their_own_are_refused(array) -> None:
+    with pytest.raises(cuvil.CuvilError, match=r"x is a .*np.asarray"):
+        cuvil.compile(lambda x: x * x)(array)
+    with pytest.raises(cuvil.Unsupported, match=r"array .*is a .*np.asarray"):
+        cuvil.compile(lambda x: x * array)(np.ones(2))
+
+
 class Threads:
     """Its operator runs as it is: it isn't rewritten."""
 

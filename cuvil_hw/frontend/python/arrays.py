@@ -55,6 +55,15 @@ def torch_dtype(dtype: Any) -> torch.dtype:
     return found
 
 
+def own_operations(value: Any) -> str:
+    """Why an array of a class derived from NumPy's, such as np.matrix, can't be traced: its operations may be others.
+    "" where it can."""
+    kind = type(value)
+    if not isinstance(value, np.ndarray) or kind in (np.ndarray, np.memmap):
+        return ""
+    return f"is a {kind.__module__}.{kind.__qualname__}, whose operations may be its own; use np.asarray of it"
+
+
 def as_tensor(value: Any) -> torch.Tensor:
     """An array, traced or not, as a tensor; arrays that aren't traced are copied."""
     if isinstance(value, Array):

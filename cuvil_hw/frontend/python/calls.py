@@ -32,6 +32,7 @@ from cuvil_hw.frontend.python.helpers import helper_function
 from cuvil_hw.frontend.python.loops import loops
 from cuvil_hw.frontend.python.number import Number, math_function
 from cuvil_hw.frontend.python.outside import outside
+from cuvil_hw.frontend.python.reads import GRADIENTS
 from cuvil_hw.frontend.python.rewriting import converted, rewritten_loops
 from cuvil_hw.frontend.python.source import Function, of_user
 from cuvil_hw.frontend.python.trace import current, memory, refuse
@@ -46,7 +47,10 @@ _VIEWS = frozenset([
     "narrow", "select", "split", "chunk", "unbind", "diagonal", "view_as", "detach", "contiguous", "to",
     "float", "double", "half", "int", "long", "bool", "swapaxes", "movedim", "unflatten",
 ])  # fmt: skip
+_VIEW_OR_COPY = frozenset(["reshape", "reshape_as", "contiguous", "flatten", "ravel", "to"])
 _DATA_SHAPE = frozenset(["bincount"])
+_MEMORY = frozenset(["storage_offset", "data_ptr", "untyped_storage", "_version"])
+_STRIDES = frozenset(["stride", "is_contiguous"])
 
 
 # Functions of NumPy that take arrays in a list.
@@ -172,6 +176,8 @@ def _torch(f: Any, name: str, args: Any, kwargs: Any, first: Any) -> Any:
     if inplace and isinstance(first, torch.Tensor):
         return change(first, lambda: f(*args, **kwargs), f"{name}()")
     result = hits.follow(first, name, f(*args, **kwargs))
+    if isinstance(first, torch.Tensor) and isinstance(result, torch.Tensor) and name in _VIEW_OR_COPY:
+        current().lay(first, result)
     if isinstance(first, torch.Tensor) and constant(first) and name in _VIEWS:
         for t in pytree.tree_leaves(result):
             if isinstance(t, torch.Tensor) and not constant(t):
@@ -238,6 +244,13 @@ def attribute(owner: Any, name: str) -> Any:
         return call(found.fget, owner)
     if isinstance(owner, torch.Tensor) and name in ("data", "grad"):
         refuse(f".{name}", "isn't supported in a compiled function")
+    if isinstance(owner, torch.Tensor) and not constant(owner):
+        if name in _MEMORY:
+            refuse(f".{name}", "is about where a tensor lies in memory, which a compiled function can't know")
+        if name in _STRIDES:
+            current().depend_on_strides(owner, f".{name}")
+        if name in GRADIENTS:
+            current().reads.facts.add(name)
     value = _POW if owner is math and name == "pow" else getattr(owner, name)
     if isinstance(owner, torch.Tensor) and constant(owner) and isinstance(value, torch.Tensor) and not constant(value):
         current().frozen[memory(value)] = "a tensor from outside of the function"

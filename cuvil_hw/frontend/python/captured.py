@@ -50,7 +50,7 @@ def fingerprint(value: Any, seen: Kept, deep: bool = False) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         content = _objects(array, seen, deep) if array.dtype.hasobject else digest(array)
-        return "array", array.shape, str(array.dtype), content
+        return "array", array.shape, array.strides, str(array.dtype), content
     wrapped = getattr(value, "__dict__", {}).get("__cuvil_wrapped__")
     if wrapped is not None:
         return "compiled", fingerprint(wrapped, seen, deep)
@@ -183,11 +183,12 @@ def _objects(array: np.ndarray[Any, Any], seen: Kept, deep: bool) -> Any:
 
 
 def _tensor(tensor: torch.Tensor) -> Any:
-    """Shape, dtype and values; what has no values on this processor: which tensor it is, and torch's count of its
-    changes."""
-    facts = "tensor", tuple(tensor.shape), str(tensor.dtype), tensor.requires_grad, type(tensor)
+    """Shape, strides, dtype and values; what has no values on this processor: which tensor it is, and torch's count of
+    its changes."""
+    facts: tuple[Any, ...] = "tensor", tuple(tensor.shape), str(tensor.dtype), tensor.requires_grad, type(tensor)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
         return (*facts, id(tensor), 0 if tensor.is_inference() else tensor._version)
+    facts = *facts, tensor.stride()
     with _disable_current_modes(), torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         return (*facts, digest(plain.view(torch.uint8).numpy()))

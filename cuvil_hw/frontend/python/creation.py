@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cuvil_hw.frontend.python.arrays import Array, torch_dtype
-from cuvil_hw.frontend.python.trace import refuse
+from cuvil_hw.frontend.python.trace import current, refuse
 
 
 def array(
@@ -68,6 +68,8 @@ def _made(
     if needed or copied:
         tensor = made.tensor.to(torch_dtype(dtype)) if other else made.tensor
         made = Array(_copied(tensor, order), None if other or made.known is None else np.array(made.known))
+    if order in ("C", "F") and isinstance(given, Array):
+        current().lay(given.tensor, made.tensor)
     return made if made.ndim >= ndmin else made.reshape((1,) * (ndmin - made.ndim) + made.shape)
 
 

@@ -16,8 +16,9 @@ from cuvil_hw.frontend.python.arrays import Array
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE
 from cuvil_hw.frontend.python.helpers import helper_function
 from cuvil_hw.frontend.python.number import Number
+from cuvil_hw.frontend.python.outside import origin
 from cuvil_hw.frontend.python.trace import current, raised_at, refuse, refuse_handler, where, wrong
-from cuvil_hw.frontend.python.values import NEVER, Cond, Phi, merged, select, settle, truth
+from cuvil_hw.frontend.python.values import NEVER, Cond, Phi, is_flag, merged, select, settle, truth
 
 MANY = 100_000  # trips of a loop that no tensor ends: more are taken for an endless loop
 Later = Callable[[], Any]
@@ -192,20 +193,12 @@ def _value_of(parts: tuple[Later, ...], stop: bool) -> Any:
             return value
         if current().always(going):
             return rest
-        if _is_flag(value) and _is_flag(rest) and type(value) is not type(rest):
+        if is_flag(value) and is_flag(rest) and type(value) is not type(rest):
             conditions = current().conditions
             both = conditions.choose(going, truth(rest), truth(value))
             return Number(conditions.tensor(both), bool)
         return select(going, rest, value, "the result of and, or")
     return value
-
-
-def _is_flag(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.dtype == torch.bool and value.ndim == 0
-    if isinstance(value, Array):
-        return value.dtype == bool and value.ndim == 0
-    return isinstance(value, bool) or (isinstance(value, Number) and value.kind is bool)
 
 
 @helper_function
@@ -239,6 +232,8 @@ def _identical(a: Any, b: Any) -> Any:
     for flag, other in ((a, b), (b, a)):
         if isinstance(flag, Number) and flag.kind is bool and isinstance(other, bool):
             return flag if other else not_(flag)
+    if {origin(a), origin(b)} == {"argument", "outside"}:
+        refuse("is", "asks whether an argument is an array from outside of the function; pass a flag that says so")
     return a is b
 
 

@@ -15,12 +15,12 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
 from cuvil_hw.contract.calling import Calling, Guard, Write
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
-from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.arrays import Array, as_tensor, own_operations
 from cuvil_hw.frontend.python.calls import call
 from cuvil_hw.frontend.python.check import check
 from cuvil_hw.frontend.python.number import Number
 from cuvil_hw.frontend.python.outside import outer
-from cuvil_hw.frontend.python.reads import Reads, watched
+from cuvil_hw.frontend.python.reads import GRADIENTS, STRIDES, Reads, watched
 from cuvil_hw.frontend.python.source import Function, place
 from cuvil_hw.frontend.python.trace import Trace, is_tracing, raised_at, tracing
 from cuvil_hw.frontend.torch.errors import quiet, reason
@@ -89,8 +89,15 @@ def arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     names: list[str] = []
     for i in inputs:
         name = labels.get(id(leaves[i]), f"in{i}")
+        if why := own_operations(leaves[i]):
+            raise CuvilError(f"{name} {why}")
         names.append(name if name not in names else f"{name}_{i}")
     return Arguments(tuple(leaves), spec, inputs, tuple(names))
+
+
+def strides(array: Any) -> tuple[int, ...]:
+    """In elements."""
+    return tuple(s // array.itemsize for s in array.strides) if isinstance(array, np.ndarray) else array.stride()
 
 
 def _label(path: Any) -> str:
@@ -105,6 +112,7 @@ class _Record:
     spec: Any = None
     trace: Trace | None = None
     written: list[int] = field(default_factory=list)
+    as_given: bool = True  # whether strides are those of the arrays that were given
     error: Exception | None = None
 
 
@@ -128,17 +136,23 @@ class _Body(torch.nn.Module):
         with tracing(Trace(self.max_trips)) as trace, watched(trace.reads):
             self.record.trace = trace
             values, tensors = list(self.given.leaves), []
+            made: dict[int, tuple[torch.Tensor, Any]] = {}  # an array that is given twice is one
             for position, tensor in zip(self.given.inputs, inputs, strict=True):
-                copy = tensor.clone()
+                leaf = values[position]
+                if id(leaf) not in made:
+                    copy = tensor.clone()
+                    made[id(leaf)] = copy, Array(copy) if isinstance(leaf, np.ndarray) else copy
+                copy, values[position] = made[id(leaf)]
                 tensors.append(copy)
-                values[position] = Array(copy) if isinstance(values[position], np.ndarray) else copy
+                self.record.as_given &= copy.stride() == strides(leaf)
+            trace.given = [stand_in for _, stand_in in made.values()]
             args, kwargs = pytree.tree_unflatten(values, self.given.spec)
             for container in _containers((args, kwargs)):
                 outer(container, "an argument")
             versions = [t._version for t in tensors]
             trace.reads.function(self.function)
             result = call(self.function, *args, **kwargs)
-            trace.reads.settle()
+            trace.settle()
             outputs = self.take_apart(result, tensors)
             self.record.written = [i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v]
             if not outputs and (self.record.written or trace.checks):
@@ -192,6 +206,13 @@ def trace_function(function: Any, given: Arguments, max_trips: int, name: str) -
     exported = _export(body, tensors, name, plain)
     trace = body.record.trace
     assert trace is not None
+    gradients = sorted(trace.reads.facts & GRADIENTS)
+    if gradients and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given.arrays):
+        why = "of an argument that requires grad; a compiled function computes no gradients, call x.detach() first"
+        raise Unsupported([Refusal(f".{n}", why) for n in gradients], f"function {name}")
+    if not body.record.as_given and (others := sorted(trace.reads.facts - GRADIENTS - {STRIDES})):
+        why = "depends on how an argument lies in memory, and its elements have gaps or repeat; pass a copy of it"
+        raise Unsupported([Refusal(n, why) for n in others], f"function {name}")
     if altered := trace.reads.altered():
         why = "isn't the same while a function is compiled; pass its value as an argument"
         raise Unsupported([Refusal(name, why) for name in altered], f"function {name}")

@@ -20,7 +20,7 @@ from cuvil_hw.frontend.python.elements import ELEMENTS
 from cuvil_hw.frontend.python.libraries import DATA_SHAPE, POSITIONS
 from cuvil_hw.frontend.python.number import Number, is_python_number, kind_of
 from cuvil_hw.frontend.python.replaced import REPLACED, alike, positions
-from cuvil_hw.frontend.python.trace import refuse
+from cuvil_hw.frontend.python.trace import current, refuse
 
 torch_numpy: Any = importlib.import_module("torch._numpy")
 
@@ -38,6 +38,7 @@ _OF_TYPE = frozenset([
     "shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "isrealobj", "common_type",
     "min_scalar_type",
 ])  # fmt: skip
+_VIEW_OR_COPY = frozenset(["reshape", "ravel", "ascontiguousarray", "asfortranarray", "require"])
 _SUMS = frozenset(["sum", "prod", "mean", "std", "var", "cumsum", "cumprod", "nansum", "nanprod", "nanmean"])
 _ALIKE = frozenset([
     "where", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "append", "select", "choose",
@@ -113,6 +114,8 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
     name, module = func.__name__, func.__module__
     path = [p for p in module.split(".")[1:] if p in ("linalg", "fft")]
     label = ".".join(["np", *path, name])
+    if name == "reshape" and len(args) > 1 and not isinstance(args[1], tuple | list):
+        args = args[0], (args[1],), *args[2:]  # torch's NumPy layer asks a shape for its length
     known, values = _known((args, kwargs))
     if known:
         return _of_known(func, values, args, kwargs)
@@ -142,7 +145,10 @@ def _function(func: Any, args: Any, kwargs: Any) -> Any:
         result = equivalent(*given[0], **given[1])
     except (NotImplementedError, TypeError, AttributeError) as e:
         refuse(label, f"isn't possible in this form: {str(e) or type(e).__name__}")
-    return _checked(label, result, expected)
+    made = _checked(label, result, expected)
+    if name in _VIEW_OR_COPY and isinstance(args[0], Array):
+        current().lay(args[0].tensor, made.tensor)
+    return made
 
 
 def _of_known(func: Any, values: Any, args: Any, kwargs: Any) -> Any:

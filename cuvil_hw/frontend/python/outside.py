@@ -7,23 +7,35 @@ import sys
 from typing import Any
 
 import numpy as np
+import torch
 
-from cuvil_hw.frontend.python.arrays import Array, as_tensor
+from cuvil_hw.frontend.python.arrays import Array, as_tensor, own_operations
 from cuvil_hw.frontend.python.helpers import helper_function
-from cuvil_hw.frontend.python.trace import current, memory
-from cuvil_hw.frontend.python.values import settle
+from cuvil_hw.frontend.python.trace import current, memory, refuse
+from cuvil_hw.frontend.python.values import constant, settle
 
 
 def outside(value: Any, name: str) -> Any:
     """A value that was there before the trace, as the rewritten function sees it."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         trace = current()
+        if why := own_operations(value):
+            refuse(name or "an array", why)
         if id(value) not in trace.outside:
             made = Array(as_tensor(value), value)
             trace.frozen[memory(made.tensor)] = f"{name or 'an array'}, which is from outside of the function"
             trace.outside[id(value)] = (value, made)
         return trace.outside[id(value)][1]
     return value
+
+
+def origin(value: Any) -> str:
+    """Of an array: "argument", "outside", or "" where the function made it."""
+    trace = current()
+    if any(value is made for made in trace.given):
+        return "argument"
+    known = isinstance(value, torch.Tensor) and constant(value)
+    return "outside" if known or any(value is made for _, made in trace.outside.values()) else ""
 
 
 # torch.export puts functions of its own in place of these while it traces.

@@ -33,6 +33,8 @@ _OURS = "__cv"  # prefix of variables that rewriting makes
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 # Functions that tell a setting when they are called without arguments, by their names.
 _TELLS = re.compile(r"(get|is|are)_|\w+_enabled$")
+STRIDES = "strides"  # of what the function computes from arguments
+GRADIENTS = frozenset(["requires_grad", "is_leaf", "grad_fn"])
 # What a trace is known by is no setting: torch documents that these are true while a function is compiled.
 _OF_TRACES = ("torch.compiler", "torch._dynamo", "torch.jit", "torch.onnx", "torch._utils")
 
@@ -93,13 +95,20 @@ _Read = _Name | _Attribute | _Value | _Told
 @dataclass
 class Reads:
     """The reads in order, since one may determine what is read next. `_born`: objects that the function creates.
-    `_settings`: reads of the process's settings, by name."""
+    `_settings`: reads of the process's settings, by name. `facts`: what was read of arrays besides shapes, dtypes and
+    values: attributes about strides and gradients, and what it does otherwise with other strides."""
 
+    facts: set[str] = field(default_factory=set)
     _made: dict[Hashable, tuple[_Read, bool, Any]] = field(default_factory=dict)
     _settings: dict[str, Hashable] = field(default_factory=dict)
     _begun: set[Hashable] = field(default_factory=set)
     _seen: Kept = field(default_factory=dict)
     _born: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays and tensors that were read."""
+        return [v for v in self._seen.values() if isinstance(v, torch.Tensor | np.ndarray) and not is_traced(v)]
 
     def unchanged(self) -> bool:
         """Whether every read would give the same value now."""

@@ -16,7 +16,7 @@ import torch
 
 from cuvil_hw.errors import CuvilError, Refusal, Unsupported
 from cuvil_hw.frontend.python.conditions import FALSE, TRUE, Conditions
-from cuvil_hw.frontend.python.reads import Reads
+from cuvil_hw.frontend.python.reads import STRIDES, Reads
 from cuvil_hw.frontend.python.source import is_library
 
 
@@ -53,6 +53,9 @@ class Trace:
         outside: arrays from outside, by id, and their stand-ins.
         flags: truth of tensors, by id and version.
         reads: what was read from outside.
+        given: the stand-ins of array arguments.
+        laid: tensors of which an operation made a view or a copy, as their strides say; what it made; and the number
+            of changes of both until then.
         hits: what nonzero found, by id.
         handled: exceptions that the handlers of each enclosing `try` take.
     """
@@ -73,6 +76,8 @@ class Trace:
     handled: list[tuple[type[BaseException], ...]] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)
+    given: list[Any] = field(default_factory=list)
+    laid: list[tuple[torch.Tensor, torch.Tensor, int]] = field(default_factory=list)
 
     def never(self, node: int) -> bool:
         """Whether a condition can't hold here."""
@@ -81,6 +86,22 @@ class Trace:
     def always(self, node: int) -> bool:
         """Whether a condition must hold here."""
         return self.conditions.implies(self.mask, node)
+
+    def lay(self, given: torch.Tensor, made: torch.Tensor) -> None:
+        """`made` shares memory with `given`, or doesn't, as the strides of `given` say."""
+        self.laid.append((given, made, given._version + made._version))
+
+    def depend_on_strides(self, tensor: torch.Tensor, what: str) -> None:
+        """The trace holds for tensors with these strides only."""
+        of_argument = any(memory(getattr(x, "tensor", x)) == memory(tensor) for x in self.given)
+        self.reads.facts.add(what if of_argument else STRIDES)
+
+    def settle(self) -> None:
+        """The end of the trace."""
+        self.reads.settle()
+        for given, made, changes in self.laid:
+            if given._version + made._version != changes:
+                self.depend_on_strides(given, "a change of what reshape or the like gave")
 
     def demand(self, ok: torch.Tensor | int, message: str, error: type[Exception] | None = None) -> None:
         """A check at run time of what must hold wherever the code at hand runs. `ok`: a tensor or a condition."""

@@ -118,6 +118,15 @@ def _flag(tensor: torch.Tensor) -> torch.Tensor:
     return flags[key][1]
 
 
+def is_flag(value: Any) -> bool:
+    """Whether a value is a single truth, traced or not."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and value.ndim == 0
+    if isinstance(value, Array):
+        return value.dtype == bool and value.ndim == 0
+    return isinstance(value, bool) or (isinstance(value, Number) and value.kind is bool)
+
+
 def settle(value: Any, name: str) -> Any:
     """The value of a variable under what is known here."""
     if not isinstance(value, Phi):
