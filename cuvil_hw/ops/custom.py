@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from dataclasses import replace as replaced
 from functools import partial
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,50 @@ _MNEMONIC = re.compile(r"[a-z][a-z0-9_]*")
 _ONNX = re.compile(r"(?P<domain>[A-Za-z_][\w.]*)::(?P<op>[A-Za-z_]\w*)")
 _TORCH = re.compile(r"(?P<namespace>[A-Za-z_]\w*)::(?P<op>[A-Za-z_]\w*)(?:\.(?P<overload>\w+))?")
 _KINDS = (bool, int, float, str)
+
+
+def _whole(value: Any) -> int:
+    found = index(value)
+    if not -(2**63) <= found < 2**63:
+        raise OverflowError
+    return found
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, np.bool_):
+        return bool(value)
+    return (False, True)[(0, 1).index(index(value))]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+# Values of attributes by kind, as the IR keeps them. Each raises TypeError, ValueError or OverflowError.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "int": _whole,
+    "float": _real,
+    "bool": _flag,
+    "str": _text,
+    "ints": lambda values: tuple(map(_whole, values)),
+    "floats": lambda values: tuple(map(_real, values)),
+}
+_SAID = {
+    "int": "an integer of 64 bits",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a text",
+    "ints": "integers of 64 bits",
+    "floats": "numbers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +87,14 @@ class CustomOp(Op):
     """Base of the classes that `register_op` makes."""
 
     rules: ClassVar[Rules]
+
+    def __post_init__(self) -> None:
+        for name, kind in attributes(type(self)):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, _VALUES[kind](value))
+            except (TypeError, ValueError, OverflowError) as e:
+                raise CuvilError(f"op {self.mnemonic}: attribute {name} is {value!r}; it takes {_SAID[kind]}") from e
 
     def values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name, _ in attributes(type(self))}

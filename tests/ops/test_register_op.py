@@ -254,3 +254,30 @@ def test_none_for_an_attribute_is_refused() -> None:
     register(torch="cuvil_tests::maybe_plus", onnx=())
     with pytest.raises(Unsupported, match="argument b is None"):
         cuvil.compile(Net(), "cpu", X)
+
+
+@pytest.mark.parametrize(
+    ("default", "taken", "refused"),
+    [
+        (1, [np.int64(2), -(2**63)], [None, 1.5, "x", 2**63]),
+        (1.5, [2, np.float32(0.5), 1 << 64], [None, "1", object()]),
+        (True, [0, np.False_, np.int64(1)], [None, 2, 0.5, "True"]),
+        ("a", ["", np.str_("x")], [None, 1, b"1"]),
+        ((1, 2), [[1, 0], ()], [None, 1, "12", (None,), [2**63]]),
+        ((1.0, 2.0), [[1, np.float32(2)]], [None, 1.0, "12", (None,)]),
+    ],
+)
+def test_values_of_attributes_are_checked_where_an_op_is_made(default: Any, taken: Any, refused: Any) -> None:
+    def same(x: Any, b: Any) -> Any:
+        return x
+
+    op = cuvil.register_op(
+        "same", shape=same, reference=same, decomposition=lambda _, x, b: x, attributes={"b": default}
+    )
+    for value in taken:
+        builder = Builder([("x", TensorType((2, 8), "f32"))])
+        text = builder.finish([("y", builder.op(op(b=value), builder.input(0)))]).text()
+        assert parse(text).text() == text
+    for value in refused:
+        with pytest.raises(CuvilError, match=r"op same: attribute b is .*; it takes "):
+            op(b=value)
