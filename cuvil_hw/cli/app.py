@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cuvil_hw.cli import (
+    ab,
     bitstreams,
     check,
     doctor,
@@ -42,6 +43,8 @@ Examples:
   cuvil run model.cuvil --input x.npy
 
   cuvil test model.cuvil --input x.npy --labels labels.npy --min-accuracy 0.9 --max-use lut=0.7
+
+  cuvil ab old.cuvil new.cuvil --data x.npy --labels y.npy
 
   cuvil hil model.cuvil --rig rig.yaml --junit out.xml
 
@@ -87,6 +90,7 @@ app.command("lock")(lock.lock_model)
 app.command("compare")(compare_command.compare)
 app.command("run")(run.run_program)
 app.command("test")(gate.gate)
+app.command("ab")(ab.ab)
 app.command("hil")(hil.hardware)
 app.command("serve")(serve.serve)
 app.command("report")(report_command.show_report)

@@ -131,13 +131,25 @@ def parse_uses(texts: Sequence[str]) -> dict[str, float]:
     return limits
 
 
+def parse_share(text: str, option: str) -> float:
+    """`0.05` or `5%`. Raises BadParameter for what is no number, or negative."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise typer.BadParameter(f"{option} is {text!r}, expected a share: 0.05 or 5%")
+    return share
+
+
 def parse_use(text: str) -> tuple[str, float]:
     """`lut=0.7` or `lut=70%` → the share. Raises BadParameter."""
     axis, _, share = text.partition("=")
+    told = f"--max-use is {text!r}, expected a resource and a share of it: lut=0.7 or lut=70%"
     try:
-        limit = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
-    except ValueError:
-        limit = -1.0
-    if not axis or not 0 <= limit <= 1:
-        raise typer.BadParameter(f"--max-use is {text!r}, expected a resource and a share of it: lut=0.7 or lut=70%")
+        limit = parse_share(share, "--max-use")
+    except typer.BadParameter as e:
+        raise typer.BadParameter(told) from e
+    if not axis or limit > 1:
+        raise typer.BadParameter(told)
     return axis, limit

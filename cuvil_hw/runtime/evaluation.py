@@ -98,9 +98,9 @@ def evaluate(
     program: Executable, data: Any, labels: Any, reference: Any, top: Sequence[int], built_in: Reference | None
 ) -> Evaluation:
     """See Executable.evaluate."""
-    stacks = _stacks(program.inputs, data)
+    stacks = stacks_of(program.inputs, data)
     count = len(stacks[0])
-    outputs, seconds = _run(program, stacks, count)
+    outputs, seconds = outputs_on(program, stacks, count)
     floats = _floats(program.outputs, stacks, reference, built_in)
     right = ranked(outputs[0], labels, top) if labels is not None else {}
     noise = {p.name: Noise() for p in program.outputs}
@@ -159,7 +159,7 @@ def _beyond(stack: Array, lo: float, hi: float) -> float:
     return float(((stack < lo - margin) | (stack > hi + margin)).mean()) if stack.size else 0.0
 
 
-def _stacks(ports: Sequence[Port], data: Any) -> list[Array]:
+def stacks_of(ports: Sequence[Port], data: Any) -> list[Array]:
     """(N, *shape of the port) of each input. Raises InputError."""
     if isinstance(data, Mapping):
         missing = [p.name for p in ports if p.name not in data]
@@ -184,7 +184,7 @@ def _stacks(ports: Sequence[Port], data: Any) -> list[Array]:
     return stacks
 
 
-def _run(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list[Array], float]:
+def outputs_on(program: Executable, stacks: Sequence[Array], count: int) -> tuple[list[Array], float]:
     """Every output as (N, *shape), and the device time in seconds. What the program writes into its inputs is
     discarded."""
     ports = [*program.inputs, *program.outputs]
@@ -254,8 +254,15 @@ def _references(values: Sequence[Any], ports: Sequence[Port], lead: tuple[int, .
 
 
 def ranked(scores: Array, labels: Any, top: Sequence[int]) -> dict[int, float]:
-    """Share of rows of `scores` (N, …) whose label is among the k largest elements, counted through the row, for k = 1
-    and each k of `top` that is less than the classes. Rows with NaN are never right. `labels`: (N,) integers. Raises
+    """Share of rows of `scores` (N, …) whose label is among the k largest elements, for k = 1 and each k of `top` that
+    is less than the classes. Raises InputError as `places`."""
+    found, classes = places(scores, labels), math.prod(scores.shape[1:])
+    return {k: float((found < k).mean()) for k in sorted({1, *top}) if k < classes or k == 1}
+
+
+def places(scores: Array, labels: Any) -> Array:
+    """(N,): how many elements of each row of `scores` (N, …), counted through the row, are ahead of its label's; as
+    many as there are classes for rows with NaN and for labels that are no class. `labels`: (N,) integers. Raises
     InputError."""
     wanted = np.asarray(labels)
     classes = math.prod(scores.shape[1:])
@@ -272,4 +279,4 @@ def ranked(scores: Array, labels: Any, top: Sequence[int]) -> dict[int, float]:
     valid = (wanted >= 0) & (wanted < scores.shape[1])
     if scores.dtype.kind == "f":
         valid &= ~np.isnan(scores).any(axis=1)
-    return {k: float(((ahead < k) & valid).mean()) for k in sorted({1, *top}) if k < scores.shape[1] or k == 1}
+    return np.where(valid, ahead, classes)
