@@ -11,6 +11,7 @@ from cuvil_hw.cli import (
     bitstreams,
     check,
     doctor,
+    export,
     gate,
     graph,
     hil,
@@ -92,6 +93,7 @@ app.command("run")(run.run_program)
 app.command("test")(gate.gate)
 app.command("ab")(ab.ab)
 app.command("hil")(hil.hardware)
+app.command("export")(export.export)
 app.command("serve")(serve.serve)
 app.command("report")(report_command.show_report)
 app.command("timing")(timing.show_timing)

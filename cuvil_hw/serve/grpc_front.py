@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from cuvil_hw.serve import protocol
 from cuvil_hw.serve.faults import RequestError, busy, wrong
+from cuvil_hw.serve.kinds import KINDS
 from cuvil_hw.serve.messages import SERVICE, message
 from cuvil_hw.serve.protocol import ByteBudget, InferRequest, InferTensor
 from cuvil_hw.serve.repository import Repository
@@ -160,7 +161,7 @@ def asked_of(request: Any) -> InferRequest:
 def _contents(name: str, kind: str, shape: list[int], contents: Any) -> InferTensor:
     field = _CONTENTS.get(kind)
     used = [f.name for f, _ in contents.ListFields()]
-    if kind in protocol.KINDS and (field is None or any(f != field for f in used)):
+    if kind in KINDS and (field is None or any(f != field for f in used)):
         raise wrong(
             f"input {name!r}: {kind} goes in {field or 'raw_input_contents'}, not in {', '.join(used) or 'none'}"
         )

@@ -13,24 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from cuvil_hw import dtypes
 from cuvil_hw.contract.device import Port
 from cuvil_hw.errors.quoting import visible
 from cuvil_hw.serve.faults import wrong
+from cuvil_hw.serve.kinds import KINDS, kind_of
 from cuvil_hw.serve.process import About
 from cuvil_hw.serve.wire import Array
 from cuvil_hw.version import VERSION
 
 SERVER = "cuvil"
 EXTENSIONS = ("binary_tensor_data", "model_repository")
-# Data type → NumPy's; BF16 is added below as its bits, which JSON can't carry.
-KINDS: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
-    **{f"{sign}INT{bits}": np.dtype(f"{sign.lower()}int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)},
-    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-    "BF16": dtypes.to_numpy("bf16"),
-}
-_NAMES = {dtype: name for name, dtype in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +62,6 @@ class InferResponse:
             if name not in made:
                 raise wrong(f"output {visible(name)!r}: the model has {', '.join(made)}")
         return [(n, kind_of(made[n][0]), made[n][1], binary) for n, binary in wanted.items()]
-
-
-def kind_of(port: Port) -> str:
-    return _NAMES[dtypes.to_numpy(port.dtype)]
 
 
 def shape_of(port: Port, about: About) -> list[int]:
