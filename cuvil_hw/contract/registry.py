@@ -9,9 +9,12 @@ also makes them available in a checkout that isn't installed.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -83,8 +86,22 @@ class Plugin:
 
 def plugins(group: str) -> tuple[Plugin, ...]:
     """All plug-ins of a group, sorted; if two packages use the same name, it appears twice."""
+    return _plugins(group, entry_points, tuple((p, _changed(p)) for p in sys.path))
+
+
+def _changed(folder: str) -> int:
+    """When something was last installed in a folder of packages, or removed from it; -1 for no folder."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return -1
+
+
+@lru_cache(maxsize=32)
+def _plugins(group: str, entries: Callable[..., Any], folders: tuple[tuple[str, int], ...]) -> tuple[Plugin, ...]:
+    """Asking reads a file of every installed package: once for the `folders` as they are."""
     found = {Plugin(group, name, value, OWN) for name, value in BUILT_IN[group].items()}
-    for entry in entry_points(group=group):
+    for entry in entries(group=group):
         package = entry.dist.name if entry.dist is not None else "of unknown name"
         # An installed copy of this package says what the table says; the code that runs decides.
         if re.sub(r"[-_.]+", "-", package).lower() != OWN:

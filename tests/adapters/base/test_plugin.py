@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +154,17 @@ def claim(folder: Path, package: str, value: str, name: str = "toy", group: str 
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+
+
+def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points are read once for the folders as they are; a new package changes its folder."""
+    monkeypatch.syspath_prepend(tmp_path)
+    assert registry.plugins(registry.ADAPTERS) is registry.plugins(registry.ADAPTERS)
+    assert "late" not in registry.names(registry.ADAPTERS)
+    claim(tmp_path, "late-toy", "late.adapter:Adapter", "late")
+    later = tmp_path.stat().st_mtime_ns + 1_000_000_000  # clocks of file systems may be coarse
+    os.utime(tmp_path, ns=(later, later))
+    assert "late" in registry.names(registry.ADAPTERS)
 
 
 @pytest.mark.needs("pip", "hatchling")
