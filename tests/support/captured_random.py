@@ -235,6 +235,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)  # threads of two elements wait for each other where much else is running
     problems: list[str] = []
     seeds = range(given.first, given.first + given.seeds)
     with tempfile.TemporaryDirectory() as folder:
