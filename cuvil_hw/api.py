@@ -14,6 +14,7 @@ from xdsl.context import Context
 from cuvil_hw.adapters.base import (
     Adapter,
     Epilogues,
+    FoldsChannels,
     Form,
     IntegerWeights,
     Measures,
@@ -49,6 +50,7 @@ from cuvil_hw.ir.legal import legal
 from cuvil_hw.ir.program import Program
 from cuvil_hw.lower.kernels import kernel_graph
 from cuvil_hw.ops.base import Op
+from cuvil_hw.passes import pad_channels
 from cuvil_hw.passes.pipeline import Decompose, FoldConstants, Fuse, apply, observe, observed, run_passes
 from cuvil_hw.passes.quantize.fidelity import float_model
 from cuvil_hw.runtime.cache import build
@@ -363,8 +365,12 @@ def divide(program: Program, adapter: Adapter, profile: Profile) -> Partition:
 
 def fuse(core: Program, adapter: Adapter, together: bool = True) -> KernelGraph:
     """Turn `core` into kernels: run the adapter's own passes, expand composite ops, put every op into one group, and
-    make each group a kernel. `together`: fuse neighbouring ops; False gives every op its own kernel. Changes `core`."""
+    make each group a kernel. `together`: pad channels as the adapter asks, fuse neighbouring ops; False gives every op
+    its own kernel. Changes `core`."""
     run_passes(core, adapter.level1_passes if isinstance(adapter, OwnPasses) else ())
+    if together and isinstance(adapter, FoldsChannels):
+        pad_channels.run(core, adapter.channels)
+        observe("pad channels", core.module)
     epilogues = isinstance(adapter, Epilogues) and adapter.residual_epilogue
     kept = tuple(adapter.whole_composites) if isinstance(adapter, WholeComposites) else ()
     run_passes(core, [Decompose(keep=kept), FoldConstants(), Fuse(alone=not together, epilogues=epilogues)])

@@ -222,6 +222,15 @@ class RunsLoops(Protocol):
 
 
 @runtime_checkable
+class FoldsChannels(Protocol):
+    """What an adapter may have, too; without it layers have the channels of the model."""
+
+    def channels(self, count: int) -> int:
+        """To how many channels `count` are padded where layers of integers alone see them, since a number of channels
+        is computed at once that divides them."""
+
+
+@runtime_checkable
 class Pads(Protocol):
     """What an adapter may have beside `Adapter`'s; without it intermediate results lie densely."""
 

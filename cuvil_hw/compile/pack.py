@@ -80,6 +80,7 @@ def pack(
             *program.notes.get("measured", ()),
             *program.notes.get("style", ()),
             *program.notes.get("loops", ()),
+            *parts.core.notes.get("channels", ()),
             *program.notes.get("built", ()),
             *(use.note for use in design.slots),
         ],

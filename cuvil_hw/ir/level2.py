@@ -124,8 +124,8 @@ def axis_type(bits: int) -> AxisType:
 
 @irdl_op_definition
 class AxisReadOp(IRDLOperation):
-    """A process that turns one tensor of `count` elements from a port into words of a stream. `ends`, if given: a
-    stream that gets a flag a tensor, whether a packet of the port ended with it."""
+    """A process that turns one tensor of `count` elements from a port into words of a stream, the last one filled up
+    with zeros. `ends`, if given: a stream that gets a flag a tensor, whether a packet of the port ended with it."""
 
     name = "cuvil.level2.axis_read"
     port = operand_def(AxisType)
@@ -145,7 +145,8 @@ class AxisReadOp(IRDLOperation):
 
 @irdl_op_definition
 class AxisWriteOp(IRDLOperation):
-    """The reverse of axis_read: a packet ends with the tensor where `ends` says so, with every one without it."""
+    """The reverse of axis_read, which drops what is beyond `count`: a packet ends with the tensor where `ends` says so,
+    with every one without it."""
 
     name = "cuvil.level2.axis_write"
     stream = operand_def(StreamType)
@@ -164,13 +165,13 @@ class AxisWriteOp(IRDLOperation):
 
 
 def _check_tensor(op: AxisReadOp | AxisWriteOp) -> None:
-    """`count` elements of `dtype` are whole words of the stream, and `ends` carries flags."""
+    """Elements are of `dtype`, and `ends` carries flags. The stream's last word may be filled in part."""
     kind, count = op.stream.type, op.count.value.data
     assert isinstance(kind, StreamType)
     if signless(op.dtype.data) != kind.element:
         raise VerifyException(f"{op.name}: elements of {op.dtype.data} don't fit stream {kind}")
-    if count < 0 or count % kind.lanes.data:
-        raise VerifyException(f"{op.name}: {count} elements are no whole words of {kind.lanes.data}")
+    if count < 0:
+        raise VerifyException(f"{op.name}: a tensor of {count} elements")
     if op.ends is not None and op.ends.type != stream_type(IntegerType(1), 1):
         raise VerifyException(f"{op.name}: ends of packets are flags (i1), not {op.ends.type}")
 

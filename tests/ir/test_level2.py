@@ -117,7 +117,7 @@ def test_types_and_open_sizes_are_level2s() -> None:
         ("func.call @double(%a, %b)", "func.call @double(%b, %a)", "stream a is read by 0 processes, not by one"),
         ("func.call @double(%a, %b) : (!cuvil.stream<i8, 2>, !cuvil.stream<i8, 2>) -> ()", "", "calls it 0 times"),
         ("depth = 2", "depth = 0", r"cuvil\.level2\.stream of @top: .*at least one word, not 0"),
-        ("count = 4", "count = 3", "3 elements are no whole words of 2"),
+        ("count = 4", "count = -4", "a tensor of -4 elements"),
         ('dtype<"i8">', 'dtype<"i9">', "elements of i9 don't fit stream"),
         ("#cuvil.role<dataflow>", "#cuvil.role<process>", "one function of role dataflow, not 0|doesn't hold this op"),
     ],

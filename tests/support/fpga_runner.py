@@ -13,7 +13,7 @@ import numpy as np
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden
 from cuvil_hw.adapters.streaming.analysis.fabric import Fabric
-from cuvil_hw.adapters.streaming.analysis.order import stream_orders
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders, whole_ports
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.adapters.zynq.fabric import fabric
@@ -51,8 +51,8 @@ def graph_of(program: Program, narrow: bool = True) -> KernelGraph:
 def random_choice(graph: KernelGraph, rng: random.Random, family: Fabric | None = None) -> Choice:
     """Any legal folding of each kernel on a family (None: the Zynq profile's), evenly drawn."""
     family = family or fabric(PROFILE)
-    orders = stream_orders(graph)
-    drawn = [(k.name, rng.choice(processes(k, family, graph.constants, orders))) for k in graph.kernels]
+    orders, ends = stream_orders(graph), whole_ports(graph)
+    drawn = [(k.name, rng.choice(processes(k, family, graph.constants, orders, ends))) for k in graph.kernels]
     picked = [(name, Candidate(form, Estimate(0.0, 1))) for name, form in drawn]
     return Choice(tuple(picked), 0.0, 0.0, {}, "spatial")
 

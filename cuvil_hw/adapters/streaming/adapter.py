@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.base import Golden, Offer, SettingKind
 from cuvil_hw.adapters.streaming.analysis.fabric import Fabric, fifo_kind, fifo_use
-from cuvil_hw.adapters.streaming.analysis.order import stream_orders
-from cuvil_hw.adapters.streaming.analysis.stage import refusal
+from cuvil_hw.adapters.streaming.analysis.order import stream_orders, whole_ports
+from cuvil_hw.adapters.streaming.analysis.stage import foldable, refusal
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.streaming.lowering.form import Process, processes
 from cuvil_hw.adapters.streaming.rtl.delays import Delays
@@ -70,6 +70,10 @@ class Streaming(ABC):
         part = profile.get("part") or profile.get("name")
         raise CuvilError(f"yosys maps no designs to {part}; take the vendor's tools")
 
+    def channels(self, count: int) -> int:
+        """See FoldsChannels."""
+        return foldable(count)
+
     def refuses(
         self, op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], profile: Profile
     ) -> str | None:
@@ -81,7 +85,8 @@ class Streaming(ABC):
     def offer(self, graph: KernelGraph, profile: Profile) -> Offer:
         fabric = self.fabric(profile)
         orders = stream_orders(graph)
-        forms = [processes(kernel, fabric, graph.constants, orders) for kernel in graph.kernels]
+        ends = whole_ports(graph)
+        forms = [processes(kernel, fabric, graph.constants, orders, ends) for kernel in graph.kernels]
         narrow = [f[0] for f in forms]
         overhead = dataflow.overhead(graph, narrow, fabric, self.port_bits(profile), self.packets)
         return Offer(forms, overhead, self.paced(graph, profile))

@@ -195,7 +195,8 @@ def _sent(wire: Wire, streams: Sequence[Stream], count: int, lanes: int, samples
     for tensor, end in zip(wire.tensors[:samples], wire.ends, strict=False):
         if len(tensor) != count:
             raise Fault(f"a tensor of {len(tensor)} elements at a port of {count}")
-        words = [(streams[0], tensor[n : n + lanes]) for n in range(0, count, lanes)]
+        whole = [*tensor, *[0] * (-count % lanes)]
+        words = [(streams[0], whole[n : n + lanes]) for n in range(0, count, lanes)]
         for stream, word in (*words, *((s, [int(end)]) for s in streams[1:])):
             while len(stream.words) >= stream.depth:
                 yield stream, False
@@ -205,7 +206,7 @@ def _sent(wire: Wire, streams: Sequence[Stream], count: int, lanes: int, samples
 def _taken(wire: Wire, streams: Sequence[Stream], count: int, lanes: int, samples: int) -> Iterator[Wait]:
     for _ in range(samples):
         tensor: Values = []
-        for stream, words in ((streams[0], count // lanes), *((s, 1) for s in streams[1:])):
+        for stream, words in ((streams[0], -(-count // lanes)), *((s, 1) for s in streams[1:])):
             for _ in range(words):
                 while not stream.words:
                     yield stream, True
@@ -214,7 +215,7 @@ def _taken(wire: Wire, streams: Sequence[Stream], count: int, lanes: int, sample
                     tensor += word
                 else:
                     wire.ends.append(bool(word[0]))
-        wire.tensors.append(tensor)
+        wire.tensors.append(tensor[:count])
         if len(streams) == 1:
             wire.ends.append(True)
 

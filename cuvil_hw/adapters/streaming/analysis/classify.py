@@ -7,11 +7,12 @@ tensors. Any other kernel first fills a buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from cuvil_hw import dtypes
+from cuvil_hw.adapters.streaming.analysis.border import border
 from cuvil_hw.adapters.streaming.analysis.grouped import grouped
 from cuvil_hw.adapters.streaming.analysis.guards import split_guard
 from cuvil_hw.adapters.streaming.analysis.moved import moved
@@ -33,17 +34,18 @@ def classify(
     ranges: Mapping[str, tuple[int, int]] | None = None,
     orders: Orders | None = None,
     constants: ConstantStore | None = None,
+    ends: Collection[str] = (),
 ) -> Stage:
     """The streaming form of a kernel; "buffered" when it has none. `ranges`: as of a Stage; `orders`: in which the
     dimensions of its sources stream, channels last where nothing is said; `constants`: the values of those that it
-    reads, which may say where elements lie."""
+    reads, which may say where elements lie; `ends`: tensors whose last word may be filled in part."""
     known = {s: (orders or {}).get(s, physical(kernel.operand(s).type.rank)) for s in kernel.sources}
     values = {
         b.name: constants[b.digest].reshape(b.type.shape)
         for b in kernel.operands
         if constants is not None and b.role == "const" and dtypes.is_int(b.type.dtype)
     }
-    stage = _classified(kernel, known, values)
+    stage = border(kernel, known, ends) or _classified(kernel, known, values)
     return replace(stage, ranges=ranges or {}, given=tuple(known[s] for s in stage.sources))
 
 

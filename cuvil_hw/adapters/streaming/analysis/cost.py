@@ -33,7 +33,7 @@ def cycles(folding: Folding) -> int:
     pipeline of stages)."""
     stage, lanes_in = folding.stage, folding.lanes[0]
     main = max(steps(folding), *(o.cycles(folding.pe, folding.simd) for o in stage.operands), 0)
-    if stage.moves or stage.kind in ("buffered", "map"):
+    if stage.moves or stage.kind in ("buffered", "map", "border"):
         return max([main, *(w.schedule.steps for w in folding.feeds if w is not None)])
     source = stage.kernel.operand(stage.sources[0]).type.size // lanes_in
     if not stage.reordered:
@@ -53,6 +53,9 @@ def steps(folding: Folding) -> int:
     if stage.kind == "buffered":
         each = prod(i.extent for i in stage.kernel.reduction_iters)
         return (sum(stage.kernel.operand(s).type.size for s in stage.sources) + stage.kernel.type.size * each) * ii
+    if stage.kind == "border":
+        ends = zip((stage.channels_in, stage.channels_out), folding.lanes, strict=True)
+        return stage.pixels * max(ceil(n / lanes) for n, lanes in ends)
     fold_out = stage.channels_out // folding.pe
     if stage.kind in ("map", "moved"):
         return stage.pixels * fold_out
@@ -70,6 +73,7 @@ def resources(folding: Folding, fabric: Fabric) -> Use:
     use.ff += 80 + 2 * width_out * lanes_out
     if stage.kind == "buffered":
         _buffered(use, folding, fabric)
+    if stage.kind in ("buffered", "border"):
         return use
     if stage.kind in ("dense", "depthwise"):
         _reduction(use, folding, fabric, width_in)

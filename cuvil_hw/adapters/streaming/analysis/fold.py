@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil
 
-from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.access import Words
 from cuvil_hw.adapters.streaming.analysis.adders import ConstantProducts
+from cuvil_hw.adapters.streaming.analysis.border import MAX_WORD_BITS, border_lanes
+from cuvil_hw.adapters.streaming.analysis.fabric import bits
 from cuvil_hw.adapters.streaming.analysis.floats import Cores, recurrence
 from cuvil_hw.adapters.streaming.analysis.lines import Lines
 from cuvil_hw.adapters.streaming.analysis.moved import lanes_agree
 from cuvil_hw.adapters.streaming.analysis.reason import reason
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, lane_chain
 
-MAX_WORD_BITS = 4096  # of a stream, which tools keep as one number
 MAX_MULTIPLIERS = 4096  # of a process: of arrays in registers HLS tools take no more elements
 
 
@@ -45,6 +45,9 @@ class Folding:
     def lanes(self) -> tuple[int, int]:
         """Elements a word on the input and on the output side."""
         stage = self.stage
+        if stage.kind == "border":
+            whole = self.pe == max(stage.channels_in, stage.channels_out)
+            return (stage.channels_in, stage.channels_out) if whole else (self.pe, self.pe)
         if stage.kind != "dense":
             return self.pe, self.tail or self.pe
         return self.simd // (stage.abreast if stage.reordered else 1), self.tail or self.pe
@@ -115,9 +118,12 @@ def foldings(
         for rescale in rescales:
             yield Folding(stage, rescale=rescale, ii=_interval(stage, cores, stage.side_by_side))
         return
-    width_in = max((_bits(stage.kernel.operand(s).type.dtype) for s in stage.sources), default=1)
+    if stage.kind == "border":
+        yield from (Folding(stage, pe) for pe in border_lanes(stage))
+        return
+    width_in = max((bits(stage.kernel.operand(s).type.dtype) for s in stage.sources), default=1)
     reduce = stage.kernel.reduce
-    width_out = max(_bits(stage.kernel.type.dtype), _bits(reduce.dtype) if reduce is not None else 0)
+    width_out = max(bits(stage.kernel.type.dtype), bits(reduce.dtype) if reduce is not None else 0)
     ways = _ways(stage)
     for pe in lane_chain(stage.lanes[-1].extent if stage.lanes else stage.channels_out):
         if pe * width_out > MAX_WORD_BITS:
@@ -167,7 +173,7 @@ def _window_bits(stage: Stage, pe: int, width: int) -> int:
 def _fits(stage: Stage, pe: int, simd: int) -> bool:
     """Whether its streams can bring words for so many outputs and inputs a step."""
     return all(
-        o.fits(pe, simd) and o.lanes(pe, simd)[0] * _bits(stage.kernel.operand(o.buffer).type.dtype) <= MAX_WORD_BITS
+        o.fits(pe, simd) and o.lanes(pe, simd)[0] * bits(stage.kernel.operand(o.buffer).type.dtype) <= MAX_WORD_BITS
         for o in stage.operands
     )
 
@@ -195,17 +201,13 @@ def feeds(stage: Stage, pe: int, simd: int) -> tuple[Words | None, ...] | None:
                 return None
             found.append(None)
             continue
-        width = _bits(move.load.dtype)
+        width = bits(move.load.dtype)
         words = (move.access.words(n, lanes) for n in legal if n * width <= MAX_WORD_BITS)
         first = next((w for w in words if w is not None), None)
         if first is None:
             return None
         found.append(first)
     return tuple(found)
-
-
-def _bits(dtype: str) -> int:
-    return dtypes.record(dtype).bits
 
 
 def _memories(stage: Stage, pe: int, simd: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Channels last, as convolutions read images, unless something else takes fewer me
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from cuvil_hw.adapters.streaming.analysis.classify import classify
@@ -30,13 +31,20 @@ def stream_orders(graph: KernelGraph) -> dict[str, Order]:
     return orders
 
 
+def whole_ports(graph: KernelGraph) -> frozenset[str]:
+    """Tensors of which all that a port moves is one stream between it and one kernel: its last word may be filled in
+    part."""
+    readers = Counter(s for k in graph.kernels for s in k.sources)
+    return frozenset([*(n for n in graph.inputs if readers[n] == 1), *(n for n in graph.outputs if not readers[n])])
+
+
 def _followed(graph: KernelGraph, inputs: Mapping[str, Order]) -> tuple[tuple[int, int], dict[str, Order]]:
     """The order of every tensor for given ones of the inputs; before it how many kernels fill a buffer, and how many
     elements pass through memories that reorder them."""
-    orders = dict(inputs)
+    orders, ends = dict(inputs), whole_ports(graph)
     buffered = stored = 0
     for kernel in graph.kernels:
-        stage = classify(kernel, None, orders, graph.constants)
+        stage = classify(kernel, None, orders, graph.constants, ends)
         orders[kernel.output] = stage.order
         buffered += stage.kind == "buffered"
         stored += _stored(stage)

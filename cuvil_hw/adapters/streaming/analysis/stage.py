@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
+from itertools import pairwise
+from math import log, prod
 
 from cuvil_hw import dtypes
 from cuvil_hw.adapters.streaming.analysis.exact import (
@@ -47,6 +48,24 @@ def lane_chain(extent: int) -> tuple[int, ...]:
             chain.append(chain[-1] * rest)
             break
     return tuple(chain)
+
+
+def foldable(extent: int) -> int:
+    """To how many channels `extent` are padded, so that lanes don't jump from few to all: what makes least of the steps
+    between two numbers of lanes and of the work added. A number of lanes that a design has room for falls short of the
+    next one by log(step)/2 on average, and meets a step with a probability of log(step)/log(extent). Added work counts
+    with its multipliers, weights and cycles, three times."""
+
+    def loss(n: int) -> float:
+        return 3 * log(n / extent) + sum(log(s) ** 2 for s in _steps(n)) / (2 * log(n))
+
+    return min(range(extent, extent + extent // 3 + 1), key=loss) if extent > 1 else extent
+
+
+def _steps(extent: int) -> list[int]:
+    """Between the numbers of lanes, the largest last."""
+    chain = lane_chain(extent)
+    return [b // a for a, b in pairwise(chain)] or [1]
 
 
 def refusal(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType], target: str) -> str | None:
@@ -95,7 +114,8 @@ class Stage:
     """A kernel with its streaming form.
 
     `kind`: "dense" (every output channel reads every input channel: conv, linear), "depthwise" (channel by channel:
-    depthwise conv, pools), "map" (element by element), "moved" (the same of elements from elsewhere) or "buffered".
+    depthwise conv, pools), "map" (element by element), "moved" (the same of elements from elsewhere), "border" (all of
+    a tensor's channels and more, or fewer) or "buffered".
     `sources`: the buffer behind each stream that it reads; `order`: dimensions of the output as they stream,
     outermost first; `given`: likewise of each source; `lanes`: the iterators of the output along which its channels
     lie, the innermost last; `operands`: how the streams are read, unless they are windows or buffers; `moves`:

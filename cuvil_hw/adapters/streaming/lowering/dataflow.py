@@ -75,7 +75,8 @@ class Network:
     ready: dict[str, list[Link]] = field(default_factory=dict)  # streams that still wait for a reader, by buffer
 
     def stream(self, name: str, dtype: str, lanes: int, elements: int) -> Link:
-        return Link(name, dtype, lanes, elements // lanes)
+        """The last word may be filled in part."""
+        return Link(name, dtype, lanes, -(-elements // lanes))
 
 
 def build_network(graph: KernelGraph, forms: Sequence[Process], packets: bool = False, axis_bits: int = 64) -> Network:
@@ -236,6 +237,8 @@ def _place(net: Network, form: Process, layer: int) -> None:
             burst = fold_out - fold_out * tail // pe if tail else 0
         case "map":
             needs = lambda e: fifo.held_needs(s.sweeps(pe), [i is e for i in ins].index(True))  # noqa: E731
+        case "border":
+            needs = lambda e: np.minimum(fifo.map_needs(out.words), e.words)  # noqa: E731
         case "moved":
             nest = [k.iterators[d] for d in s.order]
             needs = lambda e: taken(s.moves[[i is e for i in ins].index(True)], nest, pe)  # noqa: E731

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp
@@ -15,6 +15,7 @@ from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
 from cuvil_hw.adapters.streaming.lowering import process
 from cuvil_hw.adapters.streaming.lowering.at_once import at_once
+from cuvil_hw.adapters.streaming.lowering.border import border
 from cuvil_hw.adapters.streaming.lowering.buffered import buffered
 from cuvil_hw.adapters.streaming.lowering.elementwise import elementwise
 from cuvil_hw.adapters.streaming.lowering.moving import moving
@@ -67,6 +68,8 @@ class Process:
                 return elementwise(stage, graph, tables, layer, f.pe)
             case "moved":
                 return moving(stage, graph, tables, layer, f.pe)
+            case "border":
+                return border(f, tables, layer)
         return buffered(stage, graph, tables, layer, f.ii)
 
     def emit_epilogue(self, graph: KernelGraph, tables: Tables, layer: int) -> FuncOp:
@@ -75,12 +78,16 @@ class Process:
 
 
 def processes(
-    kernel: Kernel, fabric: Fabric, constants: ConstantStore, orders: Mapping[str, Order] | None = None
+    kernel: Kernel,
+    fabric: Fabric,
+    constants: ConstantStore,
+    orders: Mapping[str, Order] | None = None,
+    ends: Collection[str] = (),
 ) -> list[Process]:
     """All that a kernel may become. The constants' values say which widths are exact; `orders`: in which its tensors
-    stream."""
+    stream; `ends`: see classify."""
     ranges = exact.ranges_of(kernel, constants)
-    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges, orders, constants)
+    stage = classify(exact.narrowed(kernel, ranges) if fabric.exact else kernel, ranges, orders, constants, ends)
     if orders is not None and stage.order != orders[kernel.output]:
         raise CuvilError(f"{kernel.name} streams {stage.order}, not {orders[kernel.output]}")
     pairs = stage.pair is not None and fabric.holds_pair(stage.pair)

@@ -120,8 +120,17 @@ def _port(name: str, op: AxisReadOp | AxisWriteOp, reads: bool) -> func.FuncOp:
     word = e.alloca((lanes,), dtype, "word", word=True)
     narrow, wide = level2.signless(dtype), _container(dtype)
 
-    def lane(at: Callable[[SSAValue], SSAValue]) -> Callable[[SSAValue, Any], None]:
+    def lane(place: SSAValue, at: Callable[[SSAValue], SSAValue]) -> Callable[[SSAValue, Any], None]:
+        """`place`: of the word's first element in its tensor, whose last word may be filled in part."""
+
         def one(i: SSAValue, _: Any) -> None:
+            if not count % lanes:
+                move(i)
+                return
+            there = e.compare("lt", e.put(arith.AddiOp(place, i)), e.const(count, "index"))
+            e.branch(there, lambda: move(i), (lambda: e.store(e.const(0, dtype), word, i)) if reads else None)
+
+        def move(i: SSAValue) -> None:
             value = e.load(memory, at(i)) if reads else e.load(word, i)
             if narrow != wide:
                 value = e.put(_resized(value, narrow, wide, dtype, reads))
@@ -134,15 +143,16 @@ def _port(name: str, op: AxisReadOp | AxisWriteOp, reads: bool) -> func.FuncOp:
 
     def step(sample: SSAValue, n: SSAValue) -> None:
         base = e.put(arith.MuliOp(sample, e.const(count, "index")))
-        start = e.put(arith.AddiOp(base, e.put(arith.MuliOp(n, e.const(lanes, "index")))))
+        place = e.put(arith.MuliOp(n, e.const(lanes, "index")))
+        start = e.put(arith.AddiOp(base, place))
         if not reads:
             e.do(level2.StreamReadOp(fifo, word))
-        e.loop(lanes, "l", lane(lambda i: e.put(arith.AddiOp(start, i))), unroll=True)
+        e.loop(lanes, "l", lane(place, lambda i: e.put(arith.AddiOp(start, i))), unroll=True)
         if reads:
             e.do(level2.StreamWriteOp(fifo, word))
 
     def sample(i: SSAValue, _: Any) -> None:
-        e.loop(count // lanes, "n", lambda n, _: step(i, n), pipeline=1)
+        e.loop(-(-count // lanes), "n", lambda n, _: step(i, n), pipeline=1)
 
     e.loop(samples, "sample", sample)
     e.do(func.ReturnOp())
