@@ -51,15 +51,17 @@ def lane_chain(extent: int) -> tuple[int, ...]:
 
 
 def foldable(extent: int) -> int:
-    """To how many channels `extent` are padded, so that lanes don't jump from few to all: what makes least of the steps
-    between two numbers of lanes and of the work added. A number of lanes that a design has room for falls short of the
-    next one by log(step)/2 on average, and meets a step with a probability of log(step)/log(extent). Added work counts
-    with its multipliers, weights and cycles, three times."""
+    """To how many channels `extent` are padded, so that lanes don't jump from few to all: no more where no prime factor
+    is above 5, else what makes least of the steps between two numbers of lanes and of the work added. A number of lanes
+    that a design has room for falls short of the next one by log(step)/2 on average, and meets a step with a
+    probability of log(step)/log(extent). Added work counts with its multipliers, weights and cycles, three times."""
+    if _steps(extent)[-1] <= 5:
+        return extent
 
     def loss(n: int) -> float:
         return 3 * log(n / extent) + sum(log(s) ** 2 for s in _steps(n)) / (2 * log(n))
 
-    return min(range(extent, extent + extent // 3 + 1), key=loss) if extent > 1 else extent
+    return min(range(extent, extent + extent // 3 + 1), key=loss)
 
 
 def _steps(extent: int) -> list[int]:
