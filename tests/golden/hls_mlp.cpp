@@ -35,15 +35,15 @@ static void linear_0(hls::stream<cuvil::vec<ap_int<8>, 12>>& in, hls::stream<cuv
   out.write(y);
 }
 
-// linear, rescale at 2: 7 outputs _ 9 inputs a cycle, by 77 additions
-static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvil::vec<ap_int<8>, 7>>& out) {
+// linear, rescale at 2: 8 outputs _ 9 inputs a cycle, by 77 additions
+static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvil::vec<ap_int<8>, 8>>& out) {
   #pragma HLS array_reshape variable=linear_1_p complete dim=2
   #pragma HLS array_reshape variable=linear_1_c_3 complete dim=2
   cuvil::vec<ap_int<8>, 9> x;
-  cuvil::vec<ap_int<8>, 7> y;
+  cuvil::vec<ap_int<8>, 8> y;
   ap_int<9> factors[9];
   #pragma HLS array_partition variable=factors complete dim=1
-  ap_int<19> acc[7];
+  ap_int<19> acc[8];
   #pragma HLS array_partition variable=acc complete dim=1
   #pragma HLS pipeline II=1
   x = in.read();
@@ -52,12 +52,14 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
     #pragma HLS unroll
     factors[s] = ap_uint<8>(x[s] + 128);
   }
-  for (int p = 0; p < 7; ++p) {
+  CUVIL_LANES
+  for (int p = 0; p < 8; ++p) {
     #pragma HLS unroll
     acc[p] = linear_1_c_3[0][p];
   }
   linear_1_sums(factors, acc);
-  for (int p = 0; p < 7; ++p) {
+  CUVIL_LANES
+  for (int p = 0; p < 8; ++p) {
     #pragma HLS unroll
     const ap_int<49> product = acc[p] * linear_1_p[0][p];
     #pragma HLS bind_op variable=product op=mul impl=dsp
@@ -66,18 +68,19 @@ static void linear_1(hls::stream<cuvil::vec<ap_int<8>, 9>>& in, hls::stream<cuvi
   out.write(y);
 }
 
-// linear at 4: 3 outputs _ 7 inputs a cycle, by 29 additions
-static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 7>>& in, hls::stream<cuvil::vec<ap_int<18>, 3>>& out) {
+// linear at 4: 3 outputs _ 8 inputs a cycle, by 29 additions
+static void linear_2(hls::stream<cuvil::vec<ap_int<8>, 8>>& in, hls::stream<cuvil::vec<ap_int<18>, 3>>& out) {
   #pragma HLS array_reshape variable=linear_2_c_5 complete dim=2
-  cuvil::vec<ap_int<8>, 7> x;
+  cuvil::vec<ap_int<8>, 8> x;
   cuvil::vec<ap_int<18>, 3> y;
-  ap_int<9> factors[7];
+  ap_int<9> factors[8];
   #pragma HLS array_partition variable=factors complete dim=1
   ap_int<18> acc[3];
   #pragma HLS array_partition variable=acc complete dim=1
   #pragma HLS pipeline II=1
   x = in.read();
-  for (int s = 0; s < 7; ++s) {
+  CUVIL_LANES
+  for (int s = 0; s < 8; ++s) {
     #pragma HLS unroll
     factors[s] = ap_uint<8>(x[s] + 128);
   }
@@ -102,7 +105,7 @@ void mlp_int8_top(hls::stream<ap_axiu<64, 0, 0, 0> >& v0, hls::stream<ap_axiu<64
   hls::stream<cuvil::vec<bool, 1>, 5> v0_ends("v0_ends");
   #pragma HLS bind_storage variable=v0_ends type=fifo impl=srl
   hls::stream<cuvil::vec<ap_int<8>, 9>, 2> linear_0_out("linear_0_out");
-  hls::stream<cuvil::vec<ap_int<8>, 7>, 2> linear_1_out("linear_1_out");
+  hls::stream<cuvil::vec<ap_int<8>, 8>, 2> linear_1_out("linear_1_out");
   hls::stream<cuvil::vec<ap_int<18>, 3>, 2> v1_1("v1_1");
   CUVIL_DATAFLOW_BEGIN
   CUVIL_PROCESS(read_v0, cuvil::axis_to_stream<64, ap_int<8>, 12, 12>(v0, v0_1, v0_ends))

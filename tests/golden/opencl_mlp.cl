@@ -1,4 +1,4 @@
-// Record 217cb663fa6794e967d0ed0b6caa48b7efa346bd69ff468186fcb74abe2df31f
+// Record 48237706974d549c9e8f23ace1c35b213bd54046620535f1523e827297258021
 #pragma OPENCL EXTENSION cl_intel_channels : enable
 
 // An emulator may be given channels that hold whole samples, to run one kernel after another.
@@ -8,11 +8,11 @@
 
 typedef struct { char v[12]; } charx12;
 typedef struct { char v[9]; } charx9;
-typedef struct { char v[7]; } charx7;
+typedef struct { char v[8]; } charx8;
 typedef struct { int v[3]; } intx3;
 channel charx12 v0 __attribute__((depth(CUVIL_DEPTH(2, 1))));
 channel charx9 linear_0_out __attribute__((depth(CUVIL_DEPTH(2, 1))));
-channel charx7 linear_1_out __attribute__((depth(CUVIL_DEPTH(2, 1))));
+channel charx8 linear_1_out __attribute__((depth(CUVIL_DEPTH(2, 1))));
 channel intx3 v1 __attribute__((depth(CUVIL_DEPTH(2, 1))));
 
 __constant short linear_0_c_1[1][9] = {{4048, 12144, -12144, -8096, 0, 2313, -5397, -4048, -13879}};
@@ -30,20 +30,22 @@ __constant char linear_0_c[1][12][9] = {{{79, 32, -16, 48, -127, 0, -85, -127, 3
     {-16, 0, 48, -48, 64, 36, 64, -111, -73}}};
 __constant int linear_0_p[1][9] = {{644284447, 644284447, 644284447, 644284447, 644284447, 563748891,
     483213335, 644284447, 563748891}};
-__constant short linear_1_c_3[1][7] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870}};
-__constant char linear_1_c_2[1][7][9] = {{{32, 111, -79, 79, -79, -127, 64, -79, 64},
-    {-54, 18, 127, 127, 0, -91, -73, 109, 36},
-    {-95, 111, 127, 127, 32, 127, 32, 0, 127},
-    {32, 79, -48, 79, 127, -127, 16, -32, -127},
-    {-127, -73, -91, 73, -91, 36, 109, 0, -109},
-    {-111, -48, -16, 0, -48, 95, 16, 127, 111},
-    {64, -127, -79, 64, 16, 127, 64, 79, -127}}};
-__constant int linear_1_p[1][7] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
-    548593561}};
+__constant short linear_1_c_3[1][8] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870, 0}};
+__constant char linear_1_c_2[1][9][8] = {{{32, -54, -95, 32, -127, -111, 64, 0},
+    {111, 18, 111, 79, -73, -48, -127, 0},
+    {-79, 127, 127, -48, -91, -16, -79, 0},
+    {79, 127, 127, 79, 73, 0, 64, 0},
+    {-79, 0, 32, 127, -91, -48, 16, 0},
+    {-127, -91, 127, -127, 36, 95, 127, 0},
+    {64, -73, 32, 16, 109, 16, 64, 0},
+    {-79, 109, 0, -32, 0, 127, 79, 0},
+    {64, 36, 127, -127, -109, 111, -127, 0}}};
+__constant int linear_1_p[1][8] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
+    548593561, 548593561}};
 __constant short linear_2_c_5[1][3] = {{8377, -19547, 4887}};
-__constant char linear_2_c_4[1][3][7] = {{{54, 91, 54, -127, 0, -54, 18},
-    {48, -79, -127, 0, 32, -95, 111},
-    {0, 127, 16, 64, 79, 0, -32}}};
+__constant char linear_2_c_4[1][3][8] = {{{54, 91, 54, -127, 0, -54, 18, 0},
+    {48, -79, -127, 0, 32, -95, 111, 0},
+    {0, 127, 16, 64, 79, 0, -32, 0}}};
 
 static inline char saturate_i64_i8(long x) { return (char)(x < -128 ? -128 : x > 127 ? 127 : x); }
 
@@ -77,27 +79,29 @@ __kernel void linear_0(int samples) {
   }
 }
 
-// linear, rescale at 2: 7 outputs _ 9 inputs a cycle
+// linear, rescale at 2: 8 outputs _ 9 inputs a cycle
 __attribute__((max_global_work_dim(0)))
 __kernel void linear_1(int samples) {
   charx9 x;
-  charx7 y;
-  int acc[7];
+  charx8 y;
+  int acc[8];
   for (int sample = 0; sample < samples; ++sample) {
     #pragma ii 1
     for (int sf = 0; sf < 1; ++sf) {
       x = read_channel_intel(linear_0_out);
       #pragma unroll
-      for (int p = 0; p < 7; ++p) {
-        int acc_1 = linear_1_c_3[0][p];
-        #pragma unroll
-        for (int s = 0; s < 9; ++s) {
-          acc_1 += (x.v[s] + 128) * linear_1_c_2[sf][p][s];
-        }
-        acc[p] = (int)((uint)acc_1 << 13) >> 13;
+      for (int p = 0; p < 8; ++p) {
+        acc[p] = linear_1_c_3[0][p];
       }
       #pragma unroll
-      for (int p = 0; p < 7; ++p) {
+      for (int s = 0; s < 9; ++s) {
+        #pragma unroll
+        for (int p = 0; p < 8; ++p) {
+          acc[p] += (x.v[s] + 128) * linear_1_c_2[sf][s][p];
+        }
+      }
+      #pragma unroll
+      for (int p = 0; p < 8; ++p) {
         y.v[p] = saturate_i64_i8((((long)acc[p] * linear_1_p[0][p] + 68719476736L) >> 37) - 128);
       }
       write_channel_intel(linear_1_out, y);
@@ -105,10 +109,10 @@ __kernel void linear_1(int samples) {
   }
 }
 
-// linear at 4: 3 outputs _ 7 inputs a cycle
+// linear at 4: 3 outputs _ 8 inputs a cycle
 __attribute__((max_global_work_dim(0)))
 __kernel void linear_2(int samples) {
-  charx7 x;
+  charx8 x;
   intx3 y;
   int acc[3];
   for (int sample = 0; sample < samples; ++sample) {
@@ -119,7 +123,7 @@ __kernel void linear_2(int samples) {
       for (int p = 0; p < 3; ++p) {
         int acc_1 = linear_2_c_5[0][p];
         #pragma unroll
-        for (int s = 0; s < 7; ++s) {
+        for (int s = 0; s < 8; ++s) {
           acc_1 += (x.v[s] + 128) * linear_2_c_4[sf][p][s];
         }
         acc[p] = (int)((uint)acc_1 << 14) >> 14;

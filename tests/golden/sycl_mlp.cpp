@@ -1,4 +1,4 @@
-// Record 217cb663fa6794e967d0ed0b6caa48b7efa346bd69ff468186fcb74abe2df31f
+// Record 48237706974d549c9e8f23ace1c35b213bd54046620535f1523e827297258021
 #include <cstdint>
 
 #include <sycl/sycl.hpp>
@@ -6,14 +6,14 @@
 
 struct int8_tx12 { int8_t v[12]; };
 struct int8_tx9 { int8_t v[9]; };
-struct int8_tx7 { int8_t v[7]; };
+struct int8_tx8 { int8_t v[8]; };
 struct int32_tx3 { int32_t v[3]; };
 class v0_id;
 using v0 = sycl::ext::intel::pipe<v0_id, int8_tx12, 2>;
 class linear_0_out_id;
 using linear_0_out = sycl::ext::intel::pipe<linear_0_out_id, int8_tx9, 2>;
 class linear_1_out_id;
-using linear_1_out = sycl::ext::intel::pipe<linear_1_out_id, int8_tx7, 2>;
+using linear_1_out = sycl::ext::intel::pipe<linear_1_out_id, int8_tx8, 2>;
 class v1_id;
 using v1 = sycl::ext::intel::pipe<v1_id, int32_tx3, 2>;
 class read_v0_task;
@@ -37,20 +37,22 @@ static constexpr int8_t linear_0_c[1][12][9] = {{{79, 32, -16, 48, -127, 0, -85,
     {-16, 0, 48, -48, 64, 36, 64, -111, -73}}};
 static constexpr int32_t linear_0_p[1][9] = {{644284447, 644284447, 644284447, 644284447, 644284447, 563748891,
     483213335, 644284447, 563748891}};
-static constexpr int16_t linear_1_c_3[1][7] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870}};
-static constexpr int8_t linear_1_c_2[1][7][9] = {{{32, 111, -79, 79, -79, -127, 64, -79, 64},
-    {-54, 18, 127, 127, 0, -91, -73, 109, 36},
-    {-95, 111, 127, 127, 32, 127, 32, 0, 127},
-    {32, 79, -48, 79, 127, -127, 16, -32, -127},
-    {-127, -73, -91, 73, -91, 36, 109, 0, -109},
-    {-111, -48, -16, 0, -48, 95, 16, 127, 111},
-    {64, -127, -79, 64, 16, 127, 64, 79, -127}}};
-static constexpr int32_t linear_1_p[1][7] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
-    548593561}};
+static constexpr int16_t linear_1_c_3[1][8] = {{-7230, 8263, 4820, -4820, -16526, 4820, -16870, 0}};
+static constexpr int8_t linear_1_c_2[1][9][8] = {{{32, -54, -95, 32, -127, -111, 64, 0},
+    {111, 18, 111, 79, -73, -48, -127, 0},
+    {-79, 127, 127, -48, -91, -16, -79, 0},
+    {79, 127, 127, 79, 73, 0, 64, 0},
+    {-79, 0, 32, 127, -91, -48, 16, 0},
+    {-127, -91, 127, -127, 36, 95, 127, 0},
+    {64, -73, 32, 16, 109, 16, 64, 0},
+    {-79, 109, 0, -32, 0, 127, 79, 0},
+    {64, 36, 127, -127, -109, 111, -127, 0}}};
+static constexpr int32_t linear_1_p[1][8] = {{548593561, 480019366, 548593561, 548593561, 480019366, 548593561,
+    548593561, 548593561}};
 static constexpr int16_t linear_2_c_5[1][3] = {{8377, -19547, 4887}};
-static constexpr int8_t linear_2_c_4[1][3][7] = {{{54, 91, 54, -127, 0, -54, 18},
-    {48, -79, -127, 0, 32, -95, 111},
-    {0, 127, 16, 64, 79, 0, -32}}};
+static constexpr int8_t linear_2_c_4[1][3][8] = {{{54, 91, 54, -127, 0, -54, 18, 0},
+    {48, -79, -127, 0, 32, -95, 111, 0},
+    {0, 127, 16, 64, 79, 0, -32, 0}}};
 
 static inline int8_t saturate_i64_i8(int64_t x) { return int8_t(x < -128 ? -128 : x > 127 ? 127 : x); }
 
@@ -87,28 +89,30 @@ static void linear_0(int samples) {
   }
 }
 
-// linear, rescale at 2: 7 outputs _ 9 inputs a cycle
+// linear, rescale at 2: 8 outputs _ 9 inputs a cycle
 static void linear_1(int samples) {
   int8_tx9 x;
-  int8_tx7 y;
-  int32_t acc[7];
+  int8_tx8 y;
+  int32_t acc[8];
   for (int sample = 0; sample < samples; ++sample) {
     [[intel::initiation_interval(1)]]
     for (int sf = 0; sf < 1; ++sf) {
       x = linear_0_out::read();
       #pragma unroll
-      for (int p = 0; p < 7; ++p) {
-        int32_t acc_1 = linear_1_c_3[0][p];
-        #pragma unroll
-        for (int s = 0; s < 9; ++s) {
-          int32_t product;
-          sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 128) * linear_1_c_2[sf][p][s]; });
-          acc_1 += product;
-        }
-        acc[p] = int32_t(uint32_t(acc_1) << 13) >> 13;
+      for (int p = 0; p < 8; ++p) {
+        acc[p] = linear_1_c_3[0][p];
       }
       #pragma unroll
-      for (int p = 0; p < 7; ++p) {
+      for (int s = 0; s < 9; ++s) {
+        #pragma unroll
+        for (int p = 0; p < 8; ++p) {
+          int32_t product;
+          sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 128) * linear_1_c_2[sf][s][p]; });
+          acc[p] += product;
+        }
+      }
+      #pragma unroll
+      for (int p = 0; p < 8; ++p) {
         int64_t product;
         sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = int64_t(acc[p]) * linear_1_p[0][p]; });
         y.v[p] = saturate_i64_i8(((product + 68719476736LL) >> 37) - 128);
@@ -118,9 +122,9 @@ static void linear_1(int samples) {
   }
 }
 
-// linear at 4: 3 outputs _ 7 inputs a cycle
+// linear at 4: 3 outputs _ 8 inputs a cycle
 static void linear_2(int samples) {
-  int8_tx7 x;
+  int8_tx8 x;
   int32_tx3 y;
   int32_t acc[3];
   for (int sample = 0; sample < samples; ++sample) {
@@ -131,7 +135,7 @@ static void linear_2(int samples) {
       for (int p = 0; p < 3; ++p) {
         int32_t acc_1 = linear_2_c_5[0][p];
         #pragma unroll
-        for (int s = 0; s < 7; ++s) {
+        for (int s = 0; s < 8; ++s) {
           int32_t product;
           sycl::ext::intel::math_dsp_control<sycl::ext::intel::Preference::DSP>([&] { product = (x.v[s] + 128) * linear_2_c_4[sf][p][s]; });
           acc_1 += product;
