@@ -31,8 +31,8 @@ CASES, SEED = 2000, 8
 
 def test_mutated_files_give_a_program_or_a_cuvil_error(full: bool) -> None:
     """Each in a worker with a limit of time and memory; another exception, a signal or a case that hangs is listed.
-    2,000 files with `--full`, else a fifth."""
-    found = list(fuzz_harness.hunt("fuzz_onnx", SEED, range(CASES if full else CASES // 5)))
+    2,000 files with `--full`, else a tenth."""
+    found = list(fuzz_harness.hunt("fuzz_onnx", SEED, range(CASES if full else CASES // 10)))
     assert not found, "\n".join(map(str, found))
 
 
