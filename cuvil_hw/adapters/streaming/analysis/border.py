@@ -67,4 +67,7 @@ def _copies(body: Expr, kernel: Kernel, channel: Iter, count: int) -> bool:
         return False
     if not isinstance(body, Load):
         return False
-    return all(e == it or it.extent == 1 for e, it in zip(body.index, kernel.iterators, strict=True))
+    first = [isinstance(e, Const) and e.value == 0 for e in body.index]
+    return all(
+        e == it or (it.extent == 1 and zero) for e, it, zero in zip(body.index, kernel.iterators, first, strict=True)
+    )

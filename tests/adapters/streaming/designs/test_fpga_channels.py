@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 
 import cuvil
 from cuvil_hw import ops
+from cuvil_hw.adapters.streaming.analysis.border import border
 from cuvil_hw.adapters.streaming.analysis.stage import foldable, lane_chain
 from cuvil_hw.adapters.streaming.lowering import dataflow
 from cuvil_hw.adapters.zynq.adapter import ZynqAdapter
@@ -144,3 +145,13 @@ def test_padded_layers_have_the_bits_of_the_model(interface: str) -> None:
         note = next(n for n in program.report["notes"] if n.startswith("channels are padded"))
     np.testing.assert_array_equal(got, np.concatenate([evaluate(meaning, [row[None]])[0] for row in data]))
     assert all(f"{a} → {b}" in note for a, b in ((11, 12), (13, 16), (7, 8)))
+
+
+@pytest.mark.parametrize(("first", "step", "kind"), [(0, 1, "border"), (2, 1, None), (4, -1, None)])
+def test_only_the_last_channels_are_dropped_at_a_port(first: int, step: int, kind: str | None) -> None:
+    b = Builder([("x", T((1, 5), "i8"))])
+    cut = b.op(ops.Slice((0, first), (1, 1), (1, step)), b.input(0))
+    (kernel,) = fpga_runner.graph_of(b.finish([("y", cut)]), narrow=False).kernels
+    (source,) = kernel.sources
+    stage = border(kernel, {source: (0, 1)}, [source])
+    assert (stage and stage.kind) == kind
