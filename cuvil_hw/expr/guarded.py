@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cuvil_hw.expr.nodes import Apply, Const, Expr, Select, affine, bounds, index
+from cuvil_hw.expr.nodes import Apply, Const, Expr, Reduce, Select, affine, bounds, index
 from cuvil_hw.expr.traverse import rewrite, walk
 
 Ranges = Mapping[Expr, tuple[int, int]]
@@ -56,15 +56,20 @@ def within(e: Expr, ranges: Ranges) -> tuple[int, int]:
 
 
 def settled(body: Expr) -> Expr:
-    """The same, with those quotients and remainders computed that are known where the conditions around them hold."""
+    """The same, with those quotients and remainders computed that are known where the conditions around them hold. In
+    a reduction it is all of them or none: a channel shuffle before a convolution, say, is recognized by its divisions,
+    and half of them would be no view any more."""
+    whole = any(isinstance(e, Reduce) for e in walk(body))
 
     def leaf(e: Expr) -> Expr | None:
         if not _settles(e):
             return None
         assert isinstance(e, Select)
         ranges = ranges_of(conjuncts(e.cond))
-        then = rewrite(e.then, lambda x: _known(x, ranges))
-        return Select(e.dtype, e.cond, settled(then), settled(e.other))
+        then = settled(rewrite(e.then, lambda x: _known(x, ranges)))
+        if whole and any(map(_divides, walk(then))):
+            return None
+        return Select(e.dtype, e.cond, then, settled(e.other))
 
     return rewrite(body, leaf) if any(map(_settles, walk(body))) else body
 
