@@ -199,7 +199,8 @@ from cuvil_hw.runtime.cache import cached_build, root
 code = "import os, time; open({str(tmp_path / "child")!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 plan = BuildPlan({{}}, (Command((sys.executable, "-c", code), "wait", "-"),), ("never",))
 build = Background(lambda: cached_build(plan))
-while not Path({str(tmp_path / "child")!r}).exists():
+child = Path({str(tmp_path / "child")!r})
+while not (child.exists() and child.read_text()):
     time.sleep(0.01)
 """
     start = time.monotonic()
