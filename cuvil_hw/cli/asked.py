@@ -67,7 +67,7 @@ class Asked:
     state: tuple[str, ...] = ()
     max_trips: int | None = None
     interface: str | None = None
-    golden: str | None = None
+    golden: int | None = None
 
     @classmethod
     def of(cls, model: Path, target: str, **options: Any) -> Asked:

@@ -64,10 +64,8 @@ def gate(
         raise typer.BadParameter("--labels and --min-accuracy go together")
     if (labels is not None or expect) and not inputs:
         raise typer.BadParameter("--min-accuracy and --expect are of what the program gives for an --input")
-    limits, most_s = (
-        parse_uses(max_use or ()),
-        parse_time(max_latency, "--max-latency") if max_latency is not None else None,
-    )
+    limits = parse_uses(max_use or ())
+    most_s = parse_time(max_latency, "--max-latency") if max_latency is not None else None
     check_outputs([junit], [program, labels, *(inputs or ()), *(expect or ())])
     # Golden vectors are checked unless other limits are asked for; with --golden also then.
     others = (min_accuracy, min_throughput, most_s, *(max_use or ()), *(expect or ()))

@@ -108,7 +108,7 @@ def serve(
 def _token(file: Path | None) -> str | None:
     """Raises CuvilError for a file that can't be read, or a token that is none."""
     try:
-        text = file.read_text(encoding="ascii") if file is not None else os.environ.get("CUVIL_TOKEN")
+        text = file.read_text(encoding="ascii") if file is not None else os.environ.get(TOKEN)
     except (OSError, UnicodeDecodeError) as e:
         raise CuvilError(f"{file}: the token can't be read: {e}") from e
     if text is None:

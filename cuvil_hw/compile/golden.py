@@ -13,7 +13,6 @@ from cuvil_hw.contract.calling import check_guards
 from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.ir.program import Program, evaluate, parse
-from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.open_program import is_open
@@ -41,11 +40,15 @@ def of_artifact(artifact: Artifact, samples: int = SAMPLES) -> Vectors:
     if is_open(artifact) or manifest.calling.states:
         why = "keeps state from call to call" if manifest.calling.states else "has open shapes"
         raise CuvilError(f"{manifest.model}: {why}, so golden vectors don't say what one call gives; leave them out")
-    text = artifact.files.get(container.LEVEL1, b"").decode("utf-8")
-    program = parse(text, artifact.constants(), manifest.model)  # type: ignore[arg-type]  # any mapping will do
+    program = meaning(artifact)
     inputs, outputs = drawn(program, samples, lambda made: check_guards(manifest.calling, made, manifest.model))
     made = dict(zip((p.name for p in manifest.outputs), outputs, strict=True))
     return Vectors(inputs, tuple(made[p.name] for p in given(artifact)))
+
+
+def meaning(artifact: Artifact) -> Program:
+    """The whole program of fixed shapes in an artifact, which `evaluate` computes in NumPy."""
+    return parse(artifact.ir, artifact.constants(), artifact.manifest.model)  # type: ignore[arg-type]  # any mapping
 
 
 def kept(executable: Executable, samples: int) -> Executable:

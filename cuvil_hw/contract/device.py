@@ -22,6 +22,11 @@ class Port:
     dtype: str
 
 
+def one_sample(*ports: Port) -> bool:
+    """Whether each has a first dimension of 1, in whose place several samples may lie."""
+    return all(p.shape[:1] == (1,) for p in ports)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceProgram:
     """What a device loads: the adapter's files and products (already verified), its ports and settings.

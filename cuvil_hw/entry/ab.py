@@ -24,7 +24,7 @@ import numpy as np
 
 from cuvil_hw.contract.device import Array
 from cuvil_hw.errors import InputError
-from cuvil_hw.runtime import evaluation
+from cuvil_hw.runtime import evaluation, vectors
 from cuvil_hw.runtime.executable import Executable
 
 RESAMPLES = 4000
@@ -94,10 +94,7 @@ def compare(
     stacks = evaluation.stacks_of(old.inputs, data)
     made = [evaluation.outputs_on(e, stacks, len(stacks[0]))[0] for e in (old, new)]
     samples = len(stacks[0])
-    equal = [
-        np.asarray((a == b) | ((a != a) & (b != b))).reshape(samples, -1).all(axis=1)
-        for a, b in zip(*made, strict=True)
-    ]
+    equal = [vectors.same(a, b).reshape(samples, -1).all(axis=1) for a, b in zip(*made, strict=True)]
     same = int(np.logical_and.reduce(equal).sum())
     draw = np.random.default_rng(seed)
     simulated = [e.interface for e in (old, new) if e.interface != "hw"]

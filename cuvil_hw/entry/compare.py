@@ -15,6 +15,7 @@ from cuvil_hw.report.text import Table
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.evaluation import ranked
 from cuvil_hw.runtime.executable import Executable
+from cuvil_hw.runtime.vectors import same
 
 MOST = 120  # characters of an error in a row
 
@@ -140,7 +141,7 @@ def difference_of(first: Results, other: Results) -> tuple[float | None, bool | 
         return None, None
     largest = 0.0
     for a, b in pairs:
-        unlike = ~((a == b) | ((a != a) & (b != b)))
+        unlike = ~same(a, b)
         if unlike.any():
             gap = np.abs(a[unlike].astype(np.float64) - b[unlike].astype(np.float64))
             largest = max(largest, float(np.where(np.isnan(gap), np.inf, gap).max()))

@@ -318,9 +318,12 @@ def _facts(given: Arguments) -> tuple[Any, ...]:
 def _check_written(traced: Traced, given: Arguments) -> None:
     """Raises CuvilError where an array that the function writes into shares memory with another one that it reads: the
     program wouldn't see the write there."""
+    writes = traced.program.calling.writes
+    if not writes:
+        return
     by_name = dict(zip(given.names, given.arrays, strict=True))
     others = [*by_name.items(), *(("an array from outside of the function", x) for x in traced.reads.arrays)]
-    for write in traced.program.calling.writes:
+    for write in writes:
         mine = by_name[write.input]
         for name, other in others:
             if (other is not mine or name not in by_name) and _overlap(mine, other):

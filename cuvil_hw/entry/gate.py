@@ -110,7 +110,6 @@ def outputs(program: Executable, arrays: Sequence[Any], expected: Sequence[Any])
             shown = f"{got.dtype}{list(got.shape)}"
             found.append(Requirement(f"output {port.name}", False, shown, f"{want.dtype}{list(want.shape)}"))
             continue
-        same = (got == want) | ((got != got) & (want != want))
-        wrong = int(np.size(same) - np.count_nonzero(same))
+        wrong = int(np.count_nonzero(~vectors.same(got, want)))
         found.append(Requirement(f"output {port.name}", not wrong, f"{wrong} of {got.size} differ", "0"))
     return found

@@ -64,4 +64,4 @@ class CheckItem(pytest.Item):
 
 
 class CheckError(Exception):
-    """What a board did wrong, or why it could not be found out."""
+    """What a device did wrong, or why it could not be found out."""

@@ -11,6 +11,7 @@ import pytest
 from cuvil_hw import api
 from cuvil_hw.entry import gate
 from cuvil_hw.errors import CuvilError
+from cuvil_hw.rig.pytest_items import CheckError
 from cuvil_hw.rig.pytest_plugin import targets
 from cuvil_hw.runtime.executable import Executable
 from cuvil_hw.runtime.load import load
@@ -37,7 +38,7 @@ class TargetItem(pytest.Item):
             program = load(self.path, interface)
         with program:
             if not isinstance(program, Executable):
-                raise GateError(f"{program.name}: has open shapes; give the program of one size, program.at(…)")
+                raise CheckError(f"{program.name}: has open shapes; give the program of one size, program.at(…)")
             made_for = program.artifact.manifest.profile.get("name")
             if made_for != profile.name:
                 pytest.skip(f"compiled for {made_for}, not for {profile.name}")
@@ -45,15 +46,11 @@ class TargetItem(pytest.Item):
             self.user_properties.append(("vectors", checked.wanted))
             self.user_properties.append(("interface", program.interface))
         if not checked.passed:
-            raise GateError(f"{program.name} on {self.target} ({program.interface}): {checked.got}")
+            raise CheckError(f"{program.name} on {self.target} ({program.interface}): {checked.got}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        own = isinstance(excinfo.value, GateError | CuvilError)
+        own = isinstance(excinfo.value, CheckError | CuvilError)
         return str(excinfo.value) if own else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.name} on {self.target}"
-
-
-class GateError(Exception):
-    """What a device gave wrong, or why that can't be found out."""

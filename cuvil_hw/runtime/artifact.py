@@ -70,6 +70,11 @@ class Artifact:
     manifest: Manifest
     files: Mapping[str, bytes] = field(repr=False)
 
+    @property
+    def ir(self) -> str:
+        """The text of the program's level1."""
+        return self.files.get(LEVEL1, b"").decode("utf-8")
+
     def constants(self) -> dict[str, Array]:
         """The named arrays of weights.bin, read-only views."""
         return unpack_arrays(self.files)

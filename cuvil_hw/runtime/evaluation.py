@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuvil_hw import dtypes
-from cuvil_hw.contract.device import Array, Port
+from cuvil_hw.contract.device import Array, Port, one_sample
 from cuvil_hw.errors import InputError
 from cuvil_hw.runtime.inputs import as_array
 
@@ -188,7 +188,7 @@ def outputs_on(program: Executable, stacks: Sequence[Array], count: int) -> tupl
     """Every output as (N, *shape), and the device time in seconds. What the program writes into its inputs is
     discarded."""
     ports = [*program.inputs, *program.outputs]
-    together = not program.state and all(p.shape[:1] == (1,) for p in ports)
+    together = not program.state and one_sample(*ports)
     step = CHUNK if together else 1
     written = {w.input for w in program.artifact.manifest.calling.writes}
     program.reset()

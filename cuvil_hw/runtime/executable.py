@@ -15,7 +15,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.contract import calling, canonical, registry, signature
-from cuvil_hw.contract.device import Array, Loaded, Port
+from cuvil_hw.contract.device import Array, Loaded, Port, one_sample
 from cuvil_hw.contract.timing import CYCLES, RTL, Timing, timing_of
 from cuvil_hw.errors import ArtifactError, DeviceError, InputError
 from cuvil_hw.errors.quoting import visible, xml
@@ -167,7 +167,7 @@ class Executable:
     @property
     def ir(self) -> str:
         """The level1 IR, as MLIR text."""
-        return self.artifact.files.get(container.LEVEL1, b"").decode("utf-8")
+        return self.artifact.ir
 
     def open(self) -> None:
         """Open the device now. Raises ToolNotFound, DeviceError or CuvilError when it can't be, ArtifactError when the
@@ -345,7 +345,7 @@ class Executable:
         """The number of samples given. Raises InputError for a wrong shape."""
         if all(arrays[p.name].shape == p.shape for p in self.inputs):
             return 1
-        batched = not self._calling.states and all(p.shape[:1] == (1,) for p in (*self.inputs, *self.outputs))
+        batched = not self._calling.states and one_sample(*self.inputs, *self.outputs)
         sizes: dict[str, int] = {}
         for port in self.inputs:
             array = arrays[port.name]

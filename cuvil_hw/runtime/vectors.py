@@ -12,7 +12,7 @@ import numpy as np
 
 from cuvil_hw import dtypes
 from cuvil_hw.contract.device import Array, Port
-from cuvil_hw.errors import ArtifactError
+from cuvil_hw.errors import ArtifactError, CuvilError
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.artifact import Artifact
 from cuvil_hw.runtime.executable import Executable
@@ -69,6 +69,22 @@ def check(program: Executable, vectors: Vectors) -> str | None:
         if wrong is not None:
             return wrong
     return None
+
+
+def check_kept(program: Executable) -> int:
+    """Check the vectors in the program's artifact; how many there are, 0 for none. Raises CuvilError for a difference,
+    and what `run` raises."""
+    kept = in_artifact(program.artifact)
+    if kept is None:
+        return 0
+    if (wrong := check(program, kept)) is not None:
+        raise CuvilError(f"{program.name}: its golden vectors fail: {wrong}")
+    return kept.samples
+
+
+def same(a: Array, b: Array) -> Array:
+    """Where two arrays of one shape are equal; a NaN equals a NaN."""
+    return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
 def difference(got: Sequence[Array], wanted: Sequence[Array], what: str) -> str | None:

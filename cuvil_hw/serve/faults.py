@@ -12,6 +12,11 @@ class RequestError(CuvilError):
         self.status, self.retry_after = status, retry_after
         super().__init__(message)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes beside the message, over both transports: whole seconds, rounded up."""
+        return {"retry-after": str(max(1, round(self.retry_after + 0.5)))} if self.retry_after else {}
+
 
 def wrong(message: str) -> RequestError:
     return RequestError(400, message)

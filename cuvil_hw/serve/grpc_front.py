@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -75,8 +74,8 @@ class GrpcFront:
                     raise wrong(f"the message is no {name}Request: {e}") from None
                 return await method(asked)
             except RequestError as e:
-                if e.retry_after:
-                    context.set_trailing_metadata((("retry-after", str(max(1, round(e.retry_after + 0.5)))),))
+                if e.headers:
+                    context.set_trailing_metadata(tuple(e.headers.items()))
                 await context.abort(_CODES.get(e.status, grpc.StatusCode.INTERNAL), str(e))
             except grpc.aio.AbortError:
                 raise
@@ -88,11 +87,9 @@ class GrpcFront:
         return grpc.unary_unary_rpc_method_handler(call, response_serializer=response.SerializeToString)
 
     def _check(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        if self._token is not None:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            text = given if isinstance(given, bytes) else given.encode()
-            if not hmac.compare_digest(text, f"Bearer {self._token}".encode()):
-                raise RequestError(401, "the token is missing or wrong; send metadata authorization: Bearer TOKEN")
+        given = dict(context.invocation_metadata() or ()).get("authorization", "")
+        text = given if isinstance(given, bytes) else given.encode()
+        protocol.check_token(self._token, text, "metadata authorization: Bearer TOKEN")
 
     async def _live(self, request: Any) -> Any:
         return message("ServerLiveResponse")(live=True)
@@ -110,9 +107,7 @@ class GrpcFront:
         return message("ServerMetadataResponse")(**protocol.server_metadata())
 
     async def _model(self, request: Any) -> Any:
-        _, version = self._models.find(request.name, request.version)
-        versions = list(self._models.models[request.name].versions)
-        return message("ModelMetadataResponse")(**protocol.metadata(request.name, versions, version.about))
+        return message("ModelMetadataResponse")(**self._models.metadata(request.name, request.version))
 
     async def _index(self, request: Any) -> Any:
         rows = [r for r in self._models.index() if r["state"] == "READY" or not request.ready]
@@ -145,9 +140,7 @@ def asked_of(request: Any) -> InferRequest:
     if raw and len(raw) != len(request.inputs):
         raise wrong(f"{len(raw)} raw_input_contents for {len(request.inputs)} inputs; give one for each, or none")
     for place in (request, *request.inputs, *request.outputs):
-        for name in place.parameters:
-            if name.startswith("shared_memory") or name in ("classification", "sequence_id"):
-                raise wrong(f"the parameter {name} isn't supported")
+        protocol.check_parameters(place.parameters)
     for n, tensor in enumerate(request.inputs):
         kind, shape = tensor.datatype, list(tensor.shape)
         if raw:

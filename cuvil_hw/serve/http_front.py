@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cuvil_hw.errors import CuvilError, pip_install
+from cuvil_hw.errors import pip_install
 from cuvil_hw.serve import protocol
 from cuvil_hw.serve.faults import RequestError, busy, unknown, wrong
 from cuvil_hw.serve.protocol import ByteBudget, InferRequest, InferResponse, InferTensor
@@ -121,16 +120,14 @@ class HttpFront:
         found = _MODEL.match(path)
         if found is None or found[3] == "/infer":
             raise unknown(f"{path}: nothing is served here")
-        _, version = self._models.find(found[1], found[2] or "")
         if found[3] == "/ready":
+            _, version = self._models.find(found[1], found[2] or "")
             return _json({"name": found[1], "ready": version.ready}, 200 if version.ready else 503)
-        return _json(protocol.metadata(found[1], list(self._models.models[found[1]].versions), version.about))
+        return _json(self._models.metadata(found[1], found[2] or ""))
 
     def _check(self, headers: Mapping[str, str]) -> None:
-        if self._token is not None:
-            given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                raise RequestError(401, "the token is missing or wrong; send it as `Authorization: Bearer TOKEN`")
+        given = headers.get("authorization", "").encode()
+        protocol.check_token(self._token, given, "it as `Authorization: Bearer TOKEN`")
 
     async def _body(self, headers: Mapping[str, str], receive: Receive, hold: Callable[[int], None]) -> bytes:
         """Raises RequestError for one that is too large, comes too slowly, or for which there is no room."""
@@ -180,7 +177,7 @@ def parse(model: str, version: str, body: bytes, split: str | None) -> InferRequ
         rest, given = memoryview(body)[end:], []
         for entry in inputs:
             parameters = entry.get("parameters", {})
-            _known(parameters)
+            protocol.check_parameters(parameters)
             if "binary_data_size" in parameters:
                 size = parameters["binary_data_size"]
                 if type(size) is not int or not 0 <= size <= len(rest):
@@ -191,12 +188,12 @@ def parse(model: str, version: str, body: bytes, split: str | None) -> InferRequ
                 given.append(_numbers(entry))
         if len(rest):
             raise wrong(f"{len(rest)} bytes follow the last tensor")
-        _known(own)
+        protocol.check_parameters(own)
         wanted = None
         binary = own.get("binary_data_output") is True
         if outputs:
             for o in outputs:
-                _known(o.get("parameters", {}))
+                protocol.check_parameters(o.get("parameters", {}))
             wanted = {o["name"]: o.get("parameters", {}).get("binary_data", binary) is True for o in outputs}
         return InferRequest(model, version, given, _text(found.get("id", "")), wanted, binary)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
@@ -205,12 +202,6 @@ def parse(model: str, version: str, body: bytes, split: str | None) -> InferRequ
 
 def _numbers(entry: Mapping[str, Any]) -> InferTensor:
     return protocol.from_numbers(entry["name"], entry["datatype"], entry["shape"], entry["data"])
-
-
-def _known(parameters: Mapping[str, Any]) -> None:
-    for name in parameters:
-        if name.startswith("shared_memory") or name in ("classification", "sequence_id"):
-            raise wrong(f"the parameter {name} isn't supported")
 
 
 def _text(value: Any) -> str:
@@ -247,11 +238,7 @@ def _json(value: Any, status: int = 200) -> Reply:
     return status, {"content-type": "application/json"}, json.dumps(value).encode()
 
 
-def _error(e: CuvilError) -> Reply:
-    status = e.status if isinstance(e, RequestError) else 500
-    made = _json({"error": str(e)}, status)
-    if isinstance(e, RequestError) and e.retry_after:
-        made[1]["retry-after"] = str(max(1, round(e.retry_after + 0.5)))
-    if status == 401:
-        made[1]["www-authenticate"] = "Bearer"
-    return made
+def _error(e: RequestError) -> Reply:
+    status, headers, text = _json({"error": str(e)}, e.status)
+    own = {"www-authenticate": "Bearer"} if status == 401 else {}
+    return status, {**headers, **e.headers, **own}, text

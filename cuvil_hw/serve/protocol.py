@@ -6,8 +6,9 @@ NumPy hasn't (i4, u2, …) are served as the type that holds them; a value out o
 
 from __future__ import annotations
 
+import hmac
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from cuvil_hw.contract.device import Port
 from cuvil_hw.errors.quoting import visible
-from cuvil_hw.serve.faults import wrong
+from cuvil_hw.serve.faults import RequestError, wrong
 from cuvil_hw.serve.kinds import KINDS, kind_of
 from cuvil_hw.serve.process import About
 from cuvil_hw.serve.wire import Array
@@ -80,6 +81,20 @@ def metadata(name: str, versions: Sequence[int], about: About) -> dict[str, Any]
         "inputs": tensors(about.inputs),
         "outputs": tensors(about.outputs),
     }
+
+
+def check_parameters(names: Iterable[str]) -> None:
+    """Raises RequestError for a parameter of the protocol's extensions that would change the answer."""
+    for name in names:
+        if name.startswith("shared_memory") or name in ("classification", "sequence_id"):
+            raise wrong(f"the parameter {name} isn't supported")
+
+
+def check_token(token: str | None, given: bytes, how: str) -> None:
+    """Raises RequestError unless `given` is what a client sends that has the token; `how`: to send it. None: no token
+    is asked for."""
+    if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
+        raise RequestError(401, f"the token is missing or wrong; send {how}")
 
 
 def server_metadata() -> dict[str, Any]:

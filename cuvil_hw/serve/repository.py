@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import artifact as container
@@ -26,7 +27,7 @@ from cuvil_hw.runtime.trust import Key, check
 from cuvil_hw.serve.batching import Batcher
 from cuvil_hw.serve.faults import RequestError, Retired, WorkerDied, unknown
 from cuvil_hw.serve.process import About, WorkerProcess
-from cuvil_hw.serve.protocol import InferRequest, InferResponse, arrays_for
+from cuvil_hw.serve.protocol import InferRequest, InferResponse, arrays_for, metadata
 from cuvil_hw.serve.wire import Array
 from cuvil_hw.telemetry.logs import FIELDS
 from cuvil_hw.telemetry.spans import span
@@ -254,6 +255,11 @@ class Repository:
             with contextlib.suppress(Retired), span("cuvil.infer", **about):
                 made = await version.batcher.submit(arrays, samples)
                 return InferResponse(asked, str(number), version.about.outputs, made)
+
+    def metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """As the protocol has it, of the version asked for, or the highest. Raises RequestError."""
+        about = self.find(name, version)[1].about
+        return metadata(name, list(self.models[name].versions), about)
 
     def index(self) -> list[dict[str, str]]:
         """Name, version, state and reason of each, as the repository extension has them."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cuvil_hw.contract.build import write_files
-from cuvil_hw.contract.device import Port
+from cuvil_hw.contract.device import Port, one_sample
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import artifact as container
 from cuvil_hw.runtime.executable import Executable
@@ -47,7 +47,7 @@ def config(program: Executable, name: str, max_batch: int) -> str:
     ports = (*program.inputs, *program.outputs)
     if any(p.dtype == "bf16" for p in ports):
         raise CuvilError(f"{program.name}: has ports of bf16, which Triton gives no Python model; compile it with f32")
-    batched = max_batch > 1 and all(p.shape[:1] == (1,) for p in ports)
+    batched = max_batch > 1 and one_sample(*ports)
 
     def tensors(field: str, those: Sequence[Port]) -> str:
         entries = []

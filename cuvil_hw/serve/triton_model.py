@@ -27,10 +27,11 @@ class TritonPythonModel:
         program = load(place)
         if not isinstance(program, Executable):
             raise CuvilError(f"{program.name}: has open shapes; export the program of one size")
-        golden = vectors.in_artifact(program.artifact)
-        if golden is not None and (wrong := vectors.check(program, golden)) is not None:
+        try:
+            vectors.check_kept(program)
+        except CuvilError:
             program.close()
-            raise CuvilError(f"{program.name}: its golden vectors fail: {wrong}")
+            raise
         self._program = program
         self._batched = json.loads(args["model_config"])["max_batch_size"] > 0
 

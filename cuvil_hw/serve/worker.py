@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from cuvil_hw import dtypes
+from cuvil_hw.contract.device import one_sample
 from cuvil_hw.errors import CuvilError
 from cuvil_hw.runtime import vectors
 from cuvil_hw.runtime.dynamic import DynamicExecutable
@@ -67,16 +68,13 @@ def _opened(path: str, max_batch: int, interface: str | None) -> tuple[Executabl
         raise CuvilError(f"{program.name}: has open shapes; serve the program of one size, program.at(…)")
     if program.state:
         raise CuvilError(f"{program.name}: keeps state from call to call, and requests of several clients would mix it")
-    golden = vectors.in_artifact(program.artifact)
-    if golden is not None and (wrong := vectors.check(program, golden)) is not None:
-        raise CuvilError(f"{program.name}: its golden vectors fail: {wrong}")
-    ports = (*program.inputs, *program.outputs)
-    batched = all(p.shape[:1] == (1,) for p in ports)
+    golden = vectors.check_kept(program)
+    batched = one_sample(*program.inputs, *program.outputs)
     about = {
         "program": program.name,
         "adapter": program.artifact.manifest.adapter,
         "interface": program.interface,
-        "golden": golden.samples if golden is not None else 0,
+        "golden": golden,
         "batched": batched,
         "inputs": [[p.name, p.dtype, list(p.shape)] for p in program.inputs],
         "outputs": [[p.name, p.dtype, list(p.shape)] for p in program.outputs],

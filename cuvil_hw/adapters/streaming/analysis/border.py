@@ -15,7 +15,7 @@ from cuvil_hw.adapters.streaming.analysis.operand import Order
 from cuvil_hw.adapters.streaming.analysis.positions import by_position, evaluate
 from cuvil_hw.adapters.streaming.analysis.stage import Stage, foldable, lane_chain
 from cuvil_hw.errors import CuvilError
-from cuvil_hw.expr.nodes import Const, Expr, Iter, Load, Select
+from cuvil_hw.expr.nodes import Const, Expr, Iter, Load, Select, index
 from cuvil_hw.schedule.kernel import Kernel
 
 MAX_WORD_BITS = 4096  # of a stream, which tools keep as one number
@@ -67,7 +67,6 @@ def _copies(body: Expr, kernel: Kernel, channel: Iter, count: int) -> bool:
         return False
     if not isinstance(body, Load):
         return False
-    first = [isinstance(e, Const) and e.value == 0 for e in body.index]
     return all(
-        e == it or (it.extent == 1 and zero) for e, it, zero in zip(body.index, kernel.iterators, first, strict=True)
+        e == it or (it.extent == 1 and e == index(0)) for e, it in zip(body.index, kernel.iterators, strict=True)
     )

@@ -13,7 +13,8 @@ import cuvil
 from cuvil_hw.adapters.streaming.analysis.cost import steps
 from cuvil_hw.adapters.streaming.analysis.fold import Folding
 from cuvil_hw.adapters.streaming.analysis.stage import Stage
-from cuvil_hw.ir.program import evaluate, parse
+from cuvil_hw.compile.golden import meaning as meaning_of
+from cuvil_hw.ir.program import evaluate
 from cuvil_hw.runtime.executable import Executable
 from tests.support import fpga_runner
 
@@ -59,7 +60,7 @@ def test_activations_by_table_stream_behind_their_layer(name: str, relu: tuple[s
 @pytest.mark.parametrize("name", ["leaky_relu", "gelu"])
 def test_tables_behind_sums_have_the_bits_of_the_meaning(name: str) -> None:
     program, data = compiled(ACTIVATIONS[name], "pynq-z2")
-    meaning = parse(program.ir, program.artifact.constants())  # type: ignore[arg-type]  # any mapping will do
+    meaning = meaning_of(program.artifact)
     with program:
         got = program(data)
     wanted = np.concatenate([evaluate(meaning, [row[None]])[0] for row in data])
@@ -110,7 +111,7 @@ def block(name: str, target: str) -> tuple[cuvil.Executable, np.ndarray]:
 
 def slowest_buffered(program: cuvil.Executable) -> int:
     """Cycles of the slowest layer if each filled memories and then computed an element a cycle."""
-    meaning = parse(program.ir, program.artifact.constants())  # type: ignore[arg-type]  # any mapping will do
+    meaning = meaning_of(program.artifact)
     kernels = fpga_runner.graph_of(meaning).kernels
     return max(steps(Folding(Stage(k, "buffered", k.sources, 1, 1))) for k in kernels)
 
@@ -125,7 +126,7 @@ def test_blocks_of_transformers_stream(name: str, target: str) -> None:
     assert not [layer["name"] for layer in report["layers"] if "buffered" in layer["schedule"]]
     printed = report["timing"]["interval"]
     assert printed <= slowest_buffered(program) / 10
-    meaning = parse(program.ir, program.artifact.constants())  # type: ignore[arg-type]  # any mapping will do
+    meaning = meaning_of(program.artifact)
     wanted = np.concatenate([evaluate(meaning, [row[None]])[0] for row in data])
     with program, Executable(program.artifact, "sim-cycles") as clocked:
         np.testing.assert_array_equal(program(data), wanted)
